@@ -1,0 +1,3 @@
+#include "elf.h"
+#include "probe.h"
+#include "wire.h"

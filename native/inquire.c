@@ -1,0 +1,291 @@
+#include "inquire.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(void *) == 8, "relocations are read in their 64-bit form");
+
+typedef ElfW(Sym) sym_t;
+typedef ElfW(Dyn) dyn_t;
+typedef ElfW(Rela) rela_t;
+typedef ElfW(Half) half_t;
+typedef ElfW(Verneed) verneed_t;
+typedef ElfW(Vernaux) vernaux_t;
+
+typedef int (*version_fn)(int *);
+
+static void board_post_bytes(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
+                             const char *text, size_t length) {
+    if (length > PYR_WIRE_TEXT_MAX) {
+        length = PYR_WIRE_TEXT_MAX;
+    }
+    struct pyr_wire_frame head = {
+        .magic = PYR_WIRE_MAGIC,
+        .version = PYR_WIRE_VERSION,
+        .kind = (uint16_t)kind,
+        .length = (uint32_t)length,
+        .a = a,
+        .b = b,
+    };
+    if (sizeof board->bytes - board->used < sizeof head + length) {
+        board->full = 1;
+        return;
+    }
+    char *at = board->bytes + board->used;
+    memcpy(at, &head, sizeof head);
+    memcpy(at + sizeof head, text, length);
+    /* The supervisor reads only after this process has ended, however it ends: `used` moves last
+     * so that a crash half way through leaves whole frames. */
+    __atomic_store_n(&board->used, board->used + (uint32_t)(sizeof head + length),
+                     __ATOMIC_RELEASE);
+}
+
+void pyr_board_post(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
+                    const char *text) {
+    board_post_bytes(board, kind, a, b, text ? text : "", text ? strlen(text) : 0);
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static const char *owner_of(void *address) {
+    Dl_info info;
+    return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+static void inquire_runtime(struct pyr_board *board, const char *path) {
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) {
+        return;
+    }
+    /* ISO C has no conversion from an object pointer to a function; POSIX promises this one. */
+    union {
+        void *object;
+        version_fn function;
+    } ask = {.object = dlsym(handle, "cudaRuntimeGetVersion")};
+    int version = 0;
+    int64_t answer = ask.object ? ask.function(&version) : -1;
+    pyr_board_post(board, PYR_WIRE_RUNTIME, version, answer, path);
+}
+
+static void inquire_driver(struct pyr_board *board, void *handle, const char *error) {
+    union {
+        void *object;
+        version_fn function;
+    } ask = {.object = handle ? dlsym(handle, "cuDriverGetVersion") : NULL};
+    if (!ask.object) {
+        pyr_board_post(board, PYR_WIRE_DRIVER, 0, -1, error);
+        return;
+    }
+    int version = 0;
+    int64_t answer = ask.function(&version);
+    pyr_board_post(board, PYR_WIRE_DRIVER, version, answer, owner_of(ask.object));
+}
+
+/* Posts every mapped object after the first `known`, and asks each libcudart for its version. */
+static void inquire_objects(struct pyr_board *board, const struct link_map *first) {
+    for (const struct link_map *map = first; map; map = map->l_next) {
+        if (map->l_name[0] != '\0') {
+            pyr_board_post(board, PYR_WIRE_OBJECT, 0, 0, map->l_name);
+        }
+    }
+    for (const struct link_map *map = first; map; map = map->l_next) {
+        if (starts_with(base_name(map->l_name), "libcudart.so")) {
+            inquire_runtime(board, map->l_name);
+        }
+    }
+}
+
+struct dynamic {
+    const char *strings;
+    const sym_t *symbols;
+    const half_t *versions;
+    const verneed_t *needs;
+    size_t needs_count;
+    const rela_t *relocations[2];
+    size_t relocations_size[2];
+};
+
+static struct dynamic dynamic_read(const struct link_map *map) {
+    struct dynamic found = {0};
+    for (const dyn_t *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
+        /* glibc has relocated these pointers in place, except where the section is read-only. */
+        ElfW(Addr) address = entry->d_un.d_ptr;
+        const void *pointer =
+            (const void *)(address < map->l_addr ? address + map->l_addr : address);
+        switch (entry->d_tag) {
+        case DT_STRTAB:
+            found.strings = pointer;
+            break;
+        case DT_SYMTAB:
+            found.symbols = pointer;
+            break;
+        case DT_VERSYM:
+            found.versions = pointer;
+            break;
+        case DT_VERNEED:
+            found.needs = pointer;
+            break;
+        case DT_VERNEEDNUM:
+            found.needs_count = entry->d_un.d_val;
+            break;
+        case DT_RELA:
+            found.relocations[0] = pointer;
+            break;
+        case DT_RELASZ:
+            found.relocations_size[0] = entry->d_un.d_val;
+            break;
+        case DT_JMPREL:
+            found.relocations[1] = pointer;
+            break;
+        case DT_PLTRELSZ:
+            found.relocations_size[1] = entry->d_un.d_val;
+            break;
+        default:
+            break;
+        }
+    }
+    return found;
+}
+
+static const char *version_name(const struct dynamic *dynamic, size_t symbol) {
+    if (!dynamic->versions || !dynamic->needs) {
+        return NULL;
+    }
+    half_t index = dynamic->versions[symbol] & 0x7fff;
+    const char *need = (const char *)dynamic->needs;
+    for (size_t i = 0; i < dynamic->needs_count; i++) {
+        const verneed_t *file = (const void *)need;
+        const char *at = need + file->vn_aux;
+        for (size_t j = 0; j < file->vn_cnt; j++) {
+            const vernaux_t *version = (const void *)at;
+            if ((version->vna_other & 0x7fff) == index) {
+                return dynamic->strings + version->vna_name;
+            }
+            at += version->vna_next;
+        }
+        need += file->vn_next;
+    }
+    return NULL;
+}
+
+static bool symbol_is_defined(void *handle, const char *name, const char *version) {
+    if (version) {
+        return dlvsym(RTLD_DEFAULT, name, version) || dlvsym(handle, name, version);
+    }
+    return dlsym(RTLD_DEFAULT, name) || dlsym(handle, name);
+}
+
+/* dlerror names one undefined symbol; this names them all. A symbol counts where a relocation uses
+ * it: only those are ever bound. */
+static void inquire_undefined(struct pyr_board *board, void *handle) {
+    struct link_map *map = NULL;
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
+        return;
+    }
+    struct dynamic dynamic = dynamic_read(map);
+    if (!dynamic.symbols || !dynamic.strings) {
+        return;
+    }
+    for (int table = 0; table < 2; table++) {
+        const rela_t *rela = dynamic.relocations[table];
+        size_t count = rela ? dynamic.relocations_size[table] / sizeof *rela : 0;
+        size_t previous = 0;
+        for (size_t i = 0; i < count; i++) {
+            size_t index = ELF64_R_SYM(rela[i].r_info);
+            const sym_t *symbol = &dynamic.symbols[index];
+            if (index == 0 || index == previous || symbol->st_shndx != SHN_UNDEF ||
+                ELF64_ST_BIND(symbol->st_info) == STB_WEAK) {
+                continue;
+            }
+            previous = index;
+            const char *name = dynamic.strings + symbol->st_name;
+            const char *version = version_name(&dynamic, index);
+            if (!symbol_is_defined(handle, name, version)) {
+                char text[1024];
+                snprintf(text, sizeof text, "%s%s%s", name, version ? "@" : "",
+                         version ? version : "");
+                pyr_board_post(board, PYR_WIRE_UNDEFINED, 0, 0, text);
+            }
+        }
+    }
+}
+
+static void *try_load(struct pyr_board *board, const char *target, int bits) {
+    void *handle = dlopen(target, bits & PYR_WIRE_LOAD_LAZY ? RTLD_LAZY : RTLD_NOW);
+    pyr_board_post(board, PYR_WIRE_LOAD, bits, handle != NULL, handle ? NULL : dlerror());
+    return handle;
+}
+
+static struct link_map *last_object(void) {
+    struct link_map *map = _r_debug.r_map;
+    while (map->l_next) {
+        map = map->l_next;
+    }
+    return map;
+}
+
+/* Opens `target` at once, or lazily where that fails: what then loads has an undefined symbol. */
+static bool load(struct pyr_board *board, const char *target, int bits) {
+    const struct link_map *before = last_object();
+    void *handle = try_load(board, target, bits);
+    if (!handle) {
+        handle = try_load(board, target, bits | PYR_WIRE_LOAD_LAZY);
+        if (handle) {
+            inquire_undefined(board, handle);
+        }
+    }
+    if (handle) {
+        inquire_objects(board, before->l_next);
+    }
+    return handle != NULL;
+}
+
+void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub, bool driver) {
+    pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
+    bool loaded = load(board, target, 0);
+    if (!loaded || driver) {
+        /* By SONAME: `libcuda.so` is a development link that many machines lack. */
+        void *found = dlopen("libcuda.so.1", RTLD_LAZY);
+        inquire_driver(board, found, found ? NULL : dlerror());
+        if (!loaded && !found && dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
+            load(board, target, PYR_WIRE_LOAD_STUB);
+        }
+    }
+    pyr_board_post(board, PYR_WIRE_FINISHED, board->full, 0, NULL);
+}
+
+static void inquire_symbol(struct pyr_board *board, void *handle, const char *name) {
+    char text[PYR_WIRE_TEXT_MAX];
+    const char *actual = owner_of(dlsym(RTLD_DEFAULT, name));
+    const char *own = owner_of(dlsym(handle, name));
+    int length = snprintf(text, sizeof text, "%s%c%s%c%s", name, '\0', actual, '\0', own);
+    if (length > 0 && (size_t)length < sizeof text) {
+        board_post_bytes(board, PYR_WIRE_SYMBOL, 0, 0, text, (size_t)length);
+    }
+}
+
+void pyr_inquire_preload(struct pyr_board *board, const char *target) {
+    pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
+    /* RTLD_NOLOAD: asked whether it is there, never brought in by asking. */
+    void *handle = dlopen(target, RTLD_LAZY | RTLD_NOLOAD);
+    pyr_board_post(board, PYR_WIRE_LOAD, PYR_WIRE_LOAD_PRESENT, handle != NULL, NULL);
+    inquire_objects(board, _r_debug.r_map);
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    inquire_driver(board, driver, "libcuda.so.1 is not mapped");
+    if (handle) {
+        inquire_symbol(board, handle, "cudaMalloc");
+        inquire_symbol(board, handle, "cudaFree");
+        inquire_undefined(board, handle);
+    }
+    pyr_board_post(board, PYR_WIRE_FINISHED, board->full, 0, NULL);
+}

@@ -1,0 +1,61 @@
+/* The frames that a helper sends to its caller over the report pipe. One frame, one write of at
+ * most PIPE_BUF bytes: frames are never torn. Both ends are built together and run on one machine,
+ * so the struct is the format. No functions here. */
+#ifndef PYR_WIRE_H
+#define PYR_WIRE_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#define PYR_WIRE_MAGIC UINT32_C(0x50595231)
+
+enum {
+    PYR_WIRE_VERSION = 1,
+    PYR_WIRE_HEAD_SIZE = 40,
+    PYR_WIRE_TEXT_MAX = PIPE_BUF - PYR_WIRE_HEAD_SIZE,
+    PYR_WIRE_REPORT_FD = 3, /* where the helper finds the write end */
+    PYR_WIRE_STUB_FD = 4,   /* where a rehearsed process finds the stub driver: LD_PRELOAD names it
+                               through /proc/self/fd, since a path may hold a separator */
+};
+
+enum pyr_wire_kind {
+    /* From the supervisor itself. */
+    PYR_WIRE_HELLO = 1, /* main was reached: the environment did not break the process */
+    PYR_WIRE_ENDED,     /* a: wait status of the child that tried the target; b: 1 if it was killed
+                           because its time was up */
+    PYR_WIRE_DONE,      /* the last frame */
+    PYR_WIRE_FAILED,    /* the supervisor could not work; a: errno, text: the call that failed */
+    /* From a child that tries a target, passed on by the supervisor. */
+    PYR_WIRE_STARTED,   /* the child's own code runs */
+    PYR_WIRE_LOAD,      /* a: enum pyr_wire_load bits; b: 1 loaded, 0 not; text: dlerror */
+    PYR_WIRE_OBJECT,    /* text: path of a mapped object, as the loader names it */
+    PYR_WIRE_RUNTIME,   /* a: cudaRuntimeGetVersion's answer, b: its status; text: path */
+    PYR_WIRE_DRIVER,    /* a: cuDriverGetVersion's answer, b: its status or -1: no such library;
+                           text: path, or dlerror */
+    PYR_WIRE_SYMBOL,    /* text: name, NUL, object that the process gets it from, NUL, object that
+                           the target alone would get it from */
+    PYR_WIRE_UNDEFINED, /* text: a symbol of the target that nothing defines */
+    PYR_WIRE_FINISHED,  /* the child said all it had to say */
+};
+
+enum pyr_wire_load {
+    PYR_WIRE_LOAD_LAZY = 1,    /* RTLD_LAZY, else RTLD_NOW */
+    PYR_WIRE_LOAD_STUB = 2,    /* with the stub driver mapped first */
+    PYR_WIRE_LOAD_PRESENT = 4, /* RTLD_NOLOAD: was it mapped before main? */
+};
+
+struct pyr_wire_frame {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint64_t nonce; /* chosen by the caller: tells a frame of this probe from a stray write */
+    uint32_t target;
+    uint32_t length; /* of text */
+    int64_t a;
+    int64_t b; /* the text follows, without a NUL */
+};
+
+_Static_assert(sizeof(struct pyr_wire_frame) == PYR_WIRE_HEAD_SIZE, "padding in the frame");
+_Static_assert(PYR_WIRE_HEAD_SIZE + PYR_WIRE_TEXT_MAX <= PIPE_BUF, "a frame must be one write");
+
+#endif
