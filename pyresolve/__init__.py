@@ -1,0 +1,87 @@
+"""Pick the build of a GPU hook library that will really load in the workers, and prove it.
+
+The names below are imported when they are first used: a launcher that imports pyresolve pays for
+it only where it calls it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._check import check
+    from ._errors import (
+        NotCudaError,
+        NotLoadableError,
+        NoVariantError,
+        OverrideError,
+        ProbeError,
+        PyresolveError,
+        ResolverError,
+        UnrepresentablePathError,
+    )
+    from ._pick import Choice, pick
+    from ._survey import driver, runtimes
+    from ._types import (
+        Driver,
+        Evidence,
+        LoadReport,
+        Missing,
+        Mode,
+        Origin,
+        Pin,
+        Runtime,
+        Source,
+        Status,
+        Verdict,
+    )
+
+__all__ = [
+    "Choice",
+    "Driver",
+    "Evidence",
+    "LoadReport",
+    "Missing",
+    "Mode",
+    "NoVariantError",
+    "NotCudaError",
+    "NotLoadableError",
+    "Origin",
+    "OverrideError",
+    "Pin",
+    "ProbeError",
+    "PyresolveError",
+    "ResolverError",
+    "Runtime",
+    "Source",
+    "Status",
+    "UnrepresentablePathError",
+    "Verdict",
+    "check",
+    "driver",
+    "pick",
+    "runtimes",
+]
+
+_HOME = {
+    "Choice": "_pick",
+    "check": "_check",
+    "driver": "_survey",
+    "pick": "_pick",
+    "runtimes": "_survey",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
+    if name not in __all__:
+        raise AttributeError(f"module 'pyresolve' has no attribute {name!r}")
+    from importlib import import_module
+
+    home = _HOME.get(name, "_errors" if name.endswith("Error") else "_types")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,310 @@
+"""Facts in, decision out. Pure: no I/O, no environment, no list of CUDA versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ._errors import NotCudaError, NoVariantError
+from ._types import Candidate, Driver, Evidence, LoadReport, Runtime, Source, Torch, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that the decision rests on.
+
+    `override` is the major that the user laid down and where; `forced` the file. `resolved` is what
+    the package's own resolver answered. `torch_runtime` is the libcudart that torch's library maps,
+    `loader_runtimes` those that the workers' loader finds by name, `installed` those on disk.
+    `trials` are the outcomes of loading each candidate, None as long as nobody asked.
+    """
+
+    package: str
+    stem: str
+    searched: tuple[Path, ...]
+    package_found: bool = True
+    package_version: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    override: tuple[int, str] | None = None
+    forced: Candidate | None = None
+    resolved: Candidate | None = None
+    torch: Torch | None = None
+    torch_runtime: Runtime | None = None
+    torch_problem: str | None = None
+    loader_runtimes: tuple[Runtime, ...] = ()
+    installed: tuple[Runtime, ...] = ()
+    driver: Driver = field(default_factory=Driver)
+    trials: tuple[LoadReport, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The build to use, and every source with what it said, strongest first."""
+
+    candidate: Candidate
+    source: Source
+    evidence: tuple[Evidence, ...]
+    warnings: tuple[str, ...]
+
+
+def decide(facts: Facts) -> Decision | None:
+    """Return the build that the strongest source names, None where `trials` are needed to tell.
+
+    The first source that answers decides; the others are recorded. A known major without a build of
+    its own is NoVariantError, never another major's build. NotCudaError where torch is built for
+    another accelerator and the user laid down nothing else.
+    """
+    if facts.forced:
+        return _decision(facts, facts.forced, Source.OVERRIDE, [_forced(facts.forced)], [])
+    torch = facts.torch
+    if torch and torch.accelerator and not facts.override:
+        raise NotCudaError(
+            f"torch in {torch.root} is built for {torch.accelerator}, not for CUDA: this hook has"
+            " nothing to do there; start the workers without it",
+            accelerator=torch.accelerator,
+        )
+    usable = [candidate for candidate in facts.candidates if not candidate.problem]
+    if not usable:
+        raise _no_build(facts)
+    evidence = list(_evidence(facts, usable))
+    first = next((item for item in evidence if item.major is not None), None)
+    if first:
+        warnings = list(_contradictions(first, evidence))
+        if first.source is Source.FOUND_RUNTIME:
+            warnings += _guess(facts, usable)
+        if first.source is Source.RESOLVER and facts.resolved:
+            return _decision(facts, facts.resolved, first.source, evidence, warnings)
+        chosen = _of_major(usable, first.major)
+        if not chosen:
+            raise _no_major(facts, usable, first)
+        return _decision(facts, chosen, first.source, evidence, warnings)
+    if facts.resolved:
+        return _decision(facts, facts.resolved, Source.RESOLVER, evidence, [])
+    if facts.trials is None:
+        return None
+    return _last_resort(facts, usable, evidence, facts.trials)
+
+
+def _decision(
+    facts: Facts,
+    candidate: Candidate,
+    source: Source,
+    evidence: list[Evidence],
+    warnings: list[str],
+) -> Decision:
+    if candidate.named is not None and candidate.named != candidate.major:
+        warnings.append(
+            f"{candidate.path} is named for CUDA {candidate.named} and links the runtime of CUDA"
+            f" {candidate.major}: what it links counts"
+        )
+    if facts.torch and facts.torch.cuda is None and not facts.torch.problem:
+        warnings.append(
+            f"torch {facts.torch.version} in {facts.torch.root} is a CPU build: on this host the"
+            " hook has nothing to do"
+        )
+    return Decision(
+        candidate=candidate,
+        source=source,
+        evidence=tuple(
+            Evidence(source=e.source, text=e.text, major=e.major, decided=e.source is source)
+            for e in evidence
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _evidence(facts: Facts, usable: list[Candidate]) -> Iterator[Evidence]:
+    if facts.override:
+        major, where = facts.override
+        yield Evidence(source=Source.OVERRIDE, text=where, major=major)
+    if facts.resolved:
+        yield Evidence(
+            source=Source.RESOLVER,
+            text=f"{facts.package} chose {facts.resolved.path}",
+            major=facts.resolved.major,
+        )
+    if facts.torch:
+        yield _torch_runtime(facts, facts.torch)
+        yield _torch_metadata(facts.torch)
+    else:
+        yield Evidence(source=Source.TORCH_METADATA, text="torch is not installed")
+    yield _found(facts, usable)
+
+
+def _forced(candidate: Candidate) -> Evidence:
+    return Evidence(
+        source=Source.OVERRIDE,
+        text=f"PYRESOLVE_PRELOAD={candidate.path}",
+        major=candidate.major,
+    )
+
+
+def _torch_runtime(facts: Facts, torch: Torch) -> Evidence:
+    source = Source.TORCH_RUNTIME
+    if facts.torch_runtime:
+        path, major = facts.torch_runtime.path, facts.torch_runtime.major
+        return Evidence(source=source, text=f"{torch.library} maps {path}", major=major)
+    if torch.library is None:
+        return Evidence(source=source, text=f"torch in {torch.root} has no CUDA library")
+    text = f"{torch.library} needs the runtime of CUDA {torch.library_major}"
+    if torch.library_major is None:
+        text = f"{torch.library} names no CUDA runtime"
+    if facts.torch_problem:
+        text += f" and does not load here ({facts.torch_problem})"
+    return Evidence(source=source, text=text, major=torch.library_major)
+
+
+def _torch_metadata(torch: Torch) -> Evidence:
+    source, name = Source.TORCH_METADATA, f"torch {torch.version or 'of unknown version'}"
+    if torch.problem:
+        return Evidence(source=source, text=torch.problem)
+    if torch.cuda is None:
+        return Evidence(source=source, text=f"{name} is a CPU build")
+    text = f"{name} in {torch.root} is built for CUDA {torch.cuda}"
+    return Evidence(source=source, text=text, major=torch.major)
+
+
+def _found(facts: Facts, usable: list[Candidate]) -> Evidence:
+    source = Source.FOUND_RUNTIME
+    runtimes, where = _reachable(facts)
+    if not runtimes:
+        return Evidence(source=source, text="no CUDA runtime in the loader's reach nor on disk")
+    names = ", ".join(
+        f"{r.path} (CUDA {_version(r)}{f', {r.distribution}' if r.distribution else ''})"
+        for r in runtimes
+    )
+    return Evidence(source=source, text=f"{where}: {names}", major=_best(facts, runtimes, usable))
+
+
+def _reachable(facts: Facts) -> tuple[tuple[Runtime, ...], str]:
+    if facts.loader_runtimes:
+        return facts.loader_runtimes, "the loader finds"
+    return facts.installed, "on disk, out of the loader's reach"
+
+
+def _best(facts: Facts, runtimes: Iterable[Runtime], usable: list[Candidate]) -> int:
+    majors = {runtime.major for runtime in runtimes}
+    with_build = majors & {candidate.major for candidate in usable if candidate.major is not None}
+    pool = with_build or majors
+    supported = {major for major in pool if _supports(facts.driver, major)}
+    return max(supported or pool)
+
+
+def _supports(driver: Driver, major: int) -> bool:
+    return driver.version is None or major <= driver.version // 1000
+
+
+def _guess(facts: Facts, usable: list[Candidate]) -> Iterator[str]:
+    runtimes, _ = _reachable(facts)
+    majors = sorted({runtime.major for runtime in runtimes})
+    best = _best(facts, runtimes, usable)
+    if not _supports(facts.driver, best):
+        supported = _dotted(facts.driver.version)
+        yield f"the driver supports CUDA up to {supported}, which is older than CUDA {best}"
+    elif len(majors) > 1 and facts.driver.version is None:
+        yield (
+            f"CUDA {best} is a guess: the runtimes of CUDA {', '.join(map(str, majors))} are here,"
+            " no torch says which one the workers use, and no driver limits it; set PYRESOLVE_CUDA"
+        )
+
+
+def _contradictions(first: Evidence, evidence: list[Evidence]) -> Iterator[str]:
+    for other in evidence:
+        # That other runtimes lie about is a normal state of a machine.
+        if other.source is Source.FOUND_RUNTIME or other.major in (None, first.major):
+            continue
+        yield (
+            f"{first.source.value} says CUDA {first.major} ({first.text}), {other.source.value}"
+            f" says CUDA {other.major} ({other.text}): the first was followed"
+        )
+
+
+def _last_resort(
+    facts: Facts, usable: list[Candidate], evidence: list[Evidence], trials: tuple[LoadReport, ...]
+) -> Decision:
+    outcome = {report.path: report for report in trials}
+    loads = [
+        candidate
+        for candidate in usable
+        if candidate.path in outcome and outcome[candidate.path].verdict is not Verdict.FAIL
+    ]
+    tried = "; ".join(report.message for report in trials)
+    if loads and len({candidate.major for candidate in loads}) == 1:
+        chosen = _of_major(loads, loads[0].major) or loads[0]
+        text = f"of the builds found only those for CUDA {chosen.major} load"
+        if chosen.major is None:
+            text = f"{chosen.path} loads"
+        evidence.append(Evidence(source=Source.LOADABILITY, text=text, major=chosen.major))
+        return _decision(facts, chosen, Source.LOADABILITY, evidence, [])
+    evidence.append(Evidence(source=Source.LOADABILITY, text=tried))
+    chosen = min(usable, key=lambda candidate: (candidate.named is not None, candidate.named or 0))
+    text = f"{chosen.path} is there"
+    evidence.append(Evidence(source=Source.EXISTENCE, text=text, major=chosen.major))
+    warning = (
+        f"{chosen.path} was chosen only because it is there: torch, the CUDA runtimes and the"
+        f" driver told nothing, and no single build loads here ({tried})"
+    )
+    return _decision(facts, chosen, Source.EXISTENCE, evidence, [warning])
+
+
+def _of_major(usable: list[Candidate], major: int | None) -> Candidate | None:
+    """Return the build for a major: first by place, there one that says so in its name."""
+    matches = [candidate for candidate in usable if candidate.major == major]
+    if not matches:
+        return None
+    place = matches[0].path.parent
+    beside = [candidate for candidate in matches if candidate.path.parent == place]
+    return next((candidate for candidate in beside if candidate.named == major), matches[0])
+
+
+def _no_build(facts: Facts) -> NoVariantError:
+    searched = ", ".join(map(str, facts.searched))
+    if facts.candidates:
+        remedy = f"pip install --force-reinstall --no-deps {facts.package}"
+        problems = "; ".join(candidate.problem or "" for candidate in facts.candidates)
+        message = f"{facts.package} has no usable build of {facts.stem}: {problems} ({remedy})"
+    elif not facts.package_found:
+        remedy = f"pip install {facts.package}"
+        message = (
+            f"{facts.package} is not installed: it is in none of {searched}; install it into the"
+            f" workers' environment ({remedy})"
+        )
+    else:
+        remedy = f"pip install --force-reinstall --no-deps --only-binary=:all: {facts.package}"
+        message = (
+            f"{facts.package} {facts.package_version or 'of unknown version'} is installed without"
+            f" native hooks: no {facts.stem}*.so in {searched}; it was built without CUDA, install"
+            f" a wheel that has them ({remedy})"
+        )
+    found = tuple(candidate.path for candidate in facts.candidates)
+    return NoVariantError(message, searched=facts.searched, found=found, remedy=remedy)
+
+
+def _no_major(facts: Facts, usable: list[Candidate], wanted: Evidence) -> NoVariantError:
+    builds = ", ".join(
+        f"{c.path} (CUDA {c.major if c.major is not None else 'unknown'})" for c in usable
+    )
+    version = f" {facts.package_version}" if facts.package_version else ""
+    problems = "".join(f"; {c.problem}" for c in facts.candidates if c.problem)
+    remedy = f"pip install --upgrade {facts.package}"
+    return NoVariantError(
+        f"the workers use CUDA {wanted.major} ({wanted.source.value}: {wanted.text}), and"
+        f" {facts.package}{version} has no build for it, only {builds}{problems}; install a version"
+        f" that ships a build for CUDA {wanted.major} ({remedy})",
+        searched=facts.searched,
+        found=tuple(c.path for c in usable),
+        major=wanted.major,
+        remedy=remedy,
+    )
+
+
+def _version(runtime: Runtime) -> str:
+    return _dotted(runtime.version) if runtime.version else str(runtime.major)
+
+
+def _dotted(version: int | None) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}" if version else "?"

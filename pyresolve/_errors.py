@@ -1,0 +1,85 @@
+"""What can go wrong that is not a result: misuse, no answer, or a failure of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ._types import LoadReport
+
+
+class PyresolveError(Exception):
+    """Base of every error that pyresolve raises on purpose.
+
+    `remedy` is a shell command that mends the cause, None where no single one does.
+    """
+
+    remedy: str | None = None
+
+
+class NoVariantError(PyresolveError):
+    """No build of the hook fits: package missing, no hooks in it, or none for this major.
+
+    `searched` are the directories that were looked at, `found` the builds that are there,
+    `major` the CUDA major that was wanted (None where it never came to that).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        searched: tuple[Path, ...] = (),
+        found: tuple[Path, ...] = (),
+        major: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.searched = searched
+        self.found = found
+        self.major = major
+
+
+class NotLoadableError(PyresolveError):
+    """The chosen build does not work in the environment of the workers; `report` says why."""
+
+    def __init__(self, message: str, *, report: LoadReport) -> None:
+        super().__init__(message)
+        self.report = report
+        self.remedy = report.remedy
+
+
+class ResolverError(PyresolveError):
+    """The package's own resolver is there and raised; the original error is the cause."""
+
+
+class NotCudaError(PyresolveError):
+    """torch is built for another accelerator; `accelerator` names it."""
+
+    def __init__(self, message: str, *, accelerator: str) -> None:
+        super().__init__(message)
+        self.accelerator = accelerator
+
+
+class OverrideError(PyresolveError, ValueError):
+    """An override (`variable`) has a value that means nothing here."""
+
+    def __init__(self, message: str, *, variable: str, value: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+        self.value = value
+
+
+class UnrepresentablePathError(PyresolveError):
+    """A path that LD_PRELOAD or LD_LIBRARY_PATH cannot hold: they know no escaping."""
+
+    def __init__(self, message: str, *, path: str, variable: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.variable = variable
+
+
+class ProbeError(PyresolveError):
+    """The probe itself could not run: helper missing or not executable, out of processes."""

@@ -1,0 +1,315 @@
+"""From what a trial showed to a report: verdict, status, and the sentence with the remedy."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _causes, _elf
+from ._probe import STUB_DRIVER, STUB_PRELOAD
+from ._runtime import DRIVER_SONAME
+from ._types import (
+    Driver,
+    LoadReport,
+    Missing,
+    Mode,
+    Origin,
+    Runtime,
+    Status,
+    Verdict,
+)
+from ._variants import runtime_major
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ._causes import Cause
+    from ._probe import Answer, Trial
+
+_NO_DRIVER = (
+    "all that {name} needs resolves but the NVIDIA driver (libcuda.so.1), which this host lacks:"
+    " check on a GPU node for a verdict"
+)
+_REBUILT = "reinstall it in a version that goes with what it links"
+
+
+def of_file(name: str, mode: Mode) -> LoadReport | None:
+    """Report what is wrong with the file itself; None where that does not settle it."""
+    if "/" not in name and "\0" not in name:
+        return None  # for the loader to search
+    diagnosis = _elf.diagnose(_elf.read(name))
+    if not diagnosis:
+        return None
+    return _fail(name, mode, diagnosis.status, diagnosis.message)
+
+
+def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadReport:
+    """Report on a trial in dlopen mode."""
+    if not answer.hello and not answer.timed_out:
+        return of_broken_environment(name, Mode.DLOPEN, answer)
+    driver = trial.driver or Driver()
+    facts = _Facts(name, Mode.DLOPEN, trial, driver)
+    if abrupt := _abrupt(facts, answer, timeout):
+        return abrupt
+    last, first = trial.attempts[-1], trial.attempts[0]
+    if first.error and _causes.of_words(first.error).file == name:
+        return _refused(facts, _causes.of_words(first.error))  # a name that nothing answers to
+    if last.error:
+        cause = _causes.of_words(last.error)
+        if last.stub and cause.name and _causes.is_driver_symbol(cause.name):
+            return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, _NO_DRIVER.format(name=name))
+        return _refused(facts, cause)
+    return _loaded(facts, stub=last.stub)
+
+
+def of_preload(
+    name: str, answer: Answer, *, timeout: float, expected: Path | None, stub: bool
+) -> LoadReport:
+    """Report on a trial in preload mode, whose driver was the stub where `stub` says so."""
+    trial = answer.trials[0]
+    driver = Driver(problem=f"{DRIVER_SONAME} is not here") if stub else trial.driver or Driver()
+    facts = _Facts(name, Mode.PRELOAD, trial, driver)
+    if not trial.started and not trial.timed_out and not answer.timed_out:
+        cause = _causes.of_words(answer.words)
+        if cause.status is not Status.NOT_LOADABLE or cause.file:
+            return _refused(facts, cause)
+    if abrupt := _abrupt(facts, answer, timeout):
+        return abrupt
+    if not trial.present:
+        reason = _causes.is_ignored(answer.words) or "without a word"
+        return facts.fail(
+            Status.IGNORED,
+            f"the loader skipped {name} ({reason}): the process runs without it; mend the file or"
+            " take it out of LD_PRELOAD",
+        )
+    for symbol, (actual, own) in trial.symbols.items():
+        if actual != own and same_file(own, name):
+            return facts.fail(
+                Status.BYPASSED,
+                f"{name} is mapped but without effect: {symbol} comes from {actual}, which stands"
+                " before it; put the hook first in LD_PRELOAD",
+            )
+    runtime = facts.runtime
+    if expected and (runtime is None or not same_file(runtime.path, expected)):
+        mapped = f"{runtime.path} is mapped" if runtime else "no libcudart is mapped"
+        return facts.fail(
+            Status.WRONG_RUNTIME,
+            f"with {name} preloaded {mapped}, where torch uses {expected}: pin torch's with"
+            ' Choice.env(pin="library_path") or pin="preload"',
+        )
+    return _loaded(facts, stub=stub)
+
+
+def of_broken_environment(name: str, mode: Mode, answer: Answer) -> LoadReport:
+    """Report that no program at all starts in this environment."""
+    status = answer.wait_status
+    if mode is Mode.PRELOAD:
+        status = answer.trials[0].wait_status
+    how = f"wait status {status}"
+    if status is not None and os.WIFSIGNALED(status):
+        how = _causes.signal_name(os.WTERMSIG(status))
+    elif status is not None:
+        how = f"exit status {os.WEXITSTATUS(status)}"
+    words = " ".join(answer.words.split()) or "without a word"
+    return _fail(
+        name,
+        mode,
+        Status.BROKEN_ENVIRONMENT,
+        f"no program starts in this environment, whatever {name} is like ({how}: {words}): look at"
+        " its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT",
+    )
+
+
+def with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport:
+    """Complete a MISSING_DEPENDENCY once all that is missing is known."""
+    # Where the driver is all that is missing the verdict is another one.
+    wanted = [item for item in missing if item.name != DRIVER_SONAME] or list(missing)
+    names = " and ".join(
+        item.name
+        + (f" (for {item.needed_by})" if item.needed_by not in (None, str(report.path)) else "")
+        for item in wanted
+    )
+    text = f"{report.path} needs {names}, which the loader does not find"
+    text += "".join(f"; {problem}" for item in wanted for problem in item.unusable)
+    reach = [item.elsewhere[0] for item in wanted if item.elsewhere]
+    lacking = [item for item in wanted if not item.elsewhere]
+    suppliers = [item.supplier for item in lacking if item.supplier]
+    remedy = None
+    if reach:
+        places = ":".join(dict.fromkeys(str(path.parent) for path in reach))
+        files, verb = ", ".join(map(str, reach)), "lies" if len(reach) == 1 else "lie"
+        text += f"; {files} {verb} out of its reach: put {places} into LD_LIBRARY_PATH"
+        remedy = (
+            f"export LD_LIBRARY_PATH={shlex.quote(places)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+        )
+    if suppliers:
+        remedy = " && ".join(dict.fromkeys(suppliers))
+        text += f"; no sound copy is installed: {remedy}"
+    elif lacking:
+        text += ": install what brings it, or put its directory into LD_LIBRARY_PATH"
+    return replace(report, missing=missing, message=text, remedy=remedy)
+
+
+def runtime_of(trial: Trial) -> Runtime | None:
+    """Return the libcudart that a process uses: of several the one mapped first."""
+    for path, version in trial.runtimes.items():
+        major = runtime_major(os.path.basename(path))  # noqa: PTH119
+        if major is None and version:
+            major = version // 1000
+        if major is not None:
+            return Runtime(path=Path(path), major=major, version=version, origin=Origin.LOADER)
+    return None
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Compare two paths by device and inode, as text where a file is not there."""
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121  (texts, not paths)
+    except OSError:
+        return os.fspath(one) == os.fspath(other)
+
+
+class _Facts:
+    """What every report on one trial has in common."""
+
+    def __init__(self, name: str, mode: Mode, trial: Trial, driver: Driver) -> None:
+        self.name = name
+        self.mode = mode
+        self.trial = trial
+        self.driver = driver
+        self.runtime = runtime_of(trial)
+
+    def report(
+        self,
+        verdict: Verdict,
+        status: Status,
+        message: str,
+        *,
+        missing: Iterable[Missing] = (),
+        undefined: Iterable[str] = (),
+    ) -> LoadReport:
+        stubs = {str(STUB_DRIVER), STUB_PRELOAD}
+        return LoadReport(
+            path=Path(self.name),
+            mode=self.mode,
+            verdict=verdict,
+            status=status,
+            message=message,
+            missing=tuple(missing),
+            undefined=tuple(undefined),
+            loaded=tuple(Path(path) for path in self.trial.objects if path not in stubs),
+            runtime=self.runtime,
+            driver=self.driver,
+        )
+
+    def fail(self, status: Status, message: str, *, undefined: Iterable[str] = ()) -> LoadReport:
+        return self.report(Verdict.FAIL, status, message, undefined=undefined)
+
+
+def _fail(name: str, mode: Mode, status: Status, message: str) -> LoadReport:
+    return LoadReport(
+        path=Path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=message
+    )
+
+
+def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
+    ended = _causes.how_it_ended(facts.trial)
+    if answer.timed_out or (ended and ended[0] is Status.TIMED_OUT):
+        return facts.fail(
+            Status.TIMED_OUT,
+            f"{facts.name} did not finish loading within {timeout:g} s and was killed: a"
+            " constructor hangs, or raise the timeout if this host is slow",
+        )
+    if ended:
+        words = " ".join(answer.words.split())[:200]
+        said = f", having said: {words}" if words else ""
+        verb = "loading" if facts.mode is Mode.DLOPEN else "preloading"
+        return facts.fail(
+            ended[0],
+            f"the process {verb} {facts.name} {ended[1]}{said}: do not use this file; reinstall it"
+            " or report it to its maintainers",
+        )
+    return None
+
+
+def _loaded(facts: _Facts, *, stub: bool) -> LoadReport:
+    no_driver = stub or (
+        facts.driver.problem is not None and _needs_driver(facts.trial, facts.driver)
+    )
+    undefined = [
+        symbol
+        for symbol in facts.trial.undefined
+        if not (no_driver and _causes.is_driver_symbol(symbol))
+    ]
+    if undefined:
+        some = ", ".join(undefined[:5]) + (", …" if len(undefined) > 5 else "")
+        return facts.fail(
+            Status.UNDEFINED_SYMBOL,
+            f"{facts.name} uses {some}, which nothing it links defines: the first call ends the"
+            f" process; {_REBUILT}",
+            undefined=undefined,
+        )
+    if no_driver:
+        message = _NO_DRIVER.format(name=facts.name)
+        return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, message)
+    how = "loads" if facts.mode is Mode.DLOPEN else "is preloaded and takes effect"
+    return facts.report(Verdict.OK, Status.LOADABLE, f"{facts.name} {how}")
+
+
+def _needs_driver(trial: Trial, driver: Driver) -> bool:
+    # The toolkit's stub was mapped for the target's sake, not only by our asking.
+    return driver.path is not None and str(driver.path) in trial.objects
+
+
+def _refused(facts: _Facts, cause: Cause) -> LoadReport:
+    name, file = facts.name, cause.file
+    if cause.status is Status.MISSING_DEPENDENCY and file == name:
+        return facts.fail(
+            Status.NOT_FOUND,
+            f"the loader finds no {name} in LD_LIBRARY_PATH, its cache and its default directories"
+            + (f"; for the file of that name here write ./{name}" if Path(name).exists() else ""),
+        )
+    if cause.status is Status.MISSING_DEPENDENCY and cause.name:
+        missing = (Missing(name=cause.name),)
+        message = f"{name} needs {cause.name}, which the loader does not find"
+        return facts.report(Verdict.FAIL, Status.MISSING_DEPENDENCY, message, missing=missing)
+    if cause.status is Status.UNDEFINED_SYMBOL:
+        symbols = [cause.name] if cause.name else []
+        user = cause.by if cause.by and not same_file(cause.by, name) else name
+        return facts.fail(
+            Status.UNDEFINED_SYMBOL,
+            f"{user} uses {cause.name}, which nothing it links defines; {_REBUILT}",
+            undefined=symbols,
+        )
+    if cause.status is Status.VERSION_MISMATCH:
+        return facts.fail(Status.VERSION_MISMATCH, _version_message(name, cause))
+    if file and (diagnosis := _elf.diagnose(_elf.read(file))):
+        through = "" if same_file(file, name) else f"{name} needs a file that is unusable: "
+        return facts.fail(diagnosis.status, through + diagnosis.message)
+    if cause.status is Status.PERMISSION:
+        message = f"{file} may not be read: make it readable for the user who runs the workers"
+        return facts.fail(Status.PERMISSION, message)
+    return facts.fail(
+        Status.NOT_LOADABLE,
+        f"the loader refuses {name} ({cause.text or 'without a word'}): reinstall it in a version"
+        " for this system",
+    )
+
+
+def _version_message(name: str, cause: Cause) -> str:
+    message = f"{cause.by or name} needs {cause.name} of {cause.file}, which does not have it"
+    wanted = (cause.name or "").rpartition("_")[0]
+    defined = _elf.read(cause.file).versions_defined if cause.file and "/" in cause.file else ()
+    family = [version for version in defined if version.rpartition("_")[0] == wanted]
+    if family:
+        newest = max(family, key=_numbers)
+        message += f" (its newest is {newest})"
+    return f"{message}: install a build for this system, or a newer {cause.file}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    digits = version.rpartition("_")[2].split(".")
+    return tuple(int(part) if part.isdecimal() else -1 for part in digits)

@@ -1,0 +1,246 @@
+"""pick(): gather, decide, verify."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import (
+    _check,
+    _decide,
+    _elf,
+    _explain,
+    _gather,
+    _launch,
+    _overrides,
+    _probe,
+    _resolver,
+    _sites,
+    _variants,
+)
+from ._errors import NotLoadableError
+from ._types import LoadReport, Pin, Status, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ._types import Driver, Evidence, Runtime, Source
+
+_AnyEnum = TypeVar("_AnyEnum", bound=Enum)
+
+
+class Verify(str, Enum):
+    """What to do about a build that does not work in the final environment."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What `Choice.env` needs to work out another environment."""
+
+    hook: _launch.Hook
+    site: _sites.Site
+    driver: Driver
+    verify: Verify
+    timeout: float
+    environ: dict[str, str]
+    launch: _launch.Launch | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The build to preload, why it was chosen, and whether it works.
+
+    `verdict` and `report` are those of the environment that `env()` makes of the one that was
+    given to pick(), rehearsed as a whole; `report` is None where nothing was verified. `runtime` is
+    the libcudart that the workers will use, as far as that is known here.
+    """
+
+    path: Path
+    cuda_major: int | None
+    source: Source
+    verdict: Verdict
+    report: LoadReport | None
+    runtime: Runtime | None
+    driver: Driver
+    evidence: tuple[Evidence, ...]
+    warnings: tuple[str, ...]
+    _context: _Context = field(repr=False, compare=False)
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return os.fspath(self.path)
+
+    def env(self, environ: Mapping[str, str] | None = None, *, pin: str = "auto") -> dict[str, str]:
+        """Return the variables that must change so that workers start with the hook.
+
+        `environ` is the environment they would start with, default os.environ, which is never
+        written. `pin` says how torch's own libcudart is put where the hook finds it: "auto" (the
+        narrowest way that works), "library_path", "preload" or "none". The result is meant for one
+        start of one program: applied again it is empty.
+
+        Raises UnrepresentablePathError for a path that the variables cannot hold, NotLoadableError
+        where pick() would, ValueError for a pin that means nothing.
+        """
+        context = self._context
+        base = dict(os.environ if environ is None else environ)
+        how = _option(Pin, pin, "pin")
+        if context.launch and how is Pin.AUTO and base == context.environ:
+            return dict(context.launch.change)
+        deadline = _probe.Deadline(_overrides.timeout(base, context.timeout))
+        launch = _rehearsed(context, base, how, deadline)
+        _enforce(launch.report, context.driver, context.verify)
+        return dict(launch.change)
+
+    def explain(self) -> str:
+        """Return what was found and why this build was chosen, for people."""
+        return _explain.choice_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data; the keys are stable."""
+        return _explain.choice_dict(self)
+
+
+def pick(
+    stem: str = "torch_memory_saver_hook_mode_preload",
+    *,
+    package: str = "torch_memory_saver",
+    environ: Mapping[str, str] | None = None,
+    cuda: int | str | None = None,
+    resolver: str = "auto",
+    verify: str = "auto",
+    timeout: float = 10.0,
+) -> Choice:
+    """Return the build of `stem` that links the CUDA runtime which the workers' torch will use.
+
+    `environ` is the environment that the workers start with, default os.environ, which is never
+    written. `cuda` lays the major down (12, "12.8", "cu12"). `resolver` says when to ask the
+    package's own resolver: "auto" (where that costs and loads nothing), "always", "never". `verify`
+    says what to do where the build does not work in its final environment: "auto" raises where this
+    host has a driver and so is like the workers, and warns where it has none; "always" raises;
+    "never" does not look. `timeout` in seconds holds for all of it.
+
+    Nothing is imported or loaded into this process, but for what `resolver` allows.
+
+    Raises NoVariantError, NotCudaError, NotLoadableError, ResolverError, OverrideError,
+    UnrepresentablePathError, ProbeError (all of them PyresolveError), and ValueError for an option
+    that means nothing.
+    """
+    base = dict(os.environ if environ is None else environ)
+    asking = _option(_resolver.Ask, resolver, "resolver")
+    checking = _option(Verify, verify, "verify")
+    deadline = _probe.Deadline(_overrides.timeout(base, timeout))
+    site = _sites.current()
+
+    facts = _gather.gather(
+        stem, package, cuda=cuda, asking=asking, site=site, environ=base, deadline=deadline
+    )
+    decision = _decide.decide(facts)
+    if decision is None:
+        facts = replace(facts, trials=_gather.try_all(facts, environ=base, deadline=deadline))
+        decision = _decide.decide(facts)
+    assert decision is not None, "with trials there is always a decision"
+
+    hook = _hook(facts, decision.candidate.path, decision.candidate.major, stem)
+    context = _Context(
+        hook=hook,
+        site=site,
+        driver=facts.driver,
+        verify=checking,
+        timeout=timeout,
+        environ=base,
+        launch=None,
+    )
+    warnings = [*decision.warnings, *_host_warnings(facts.driver, base)]
+    verdict, report, runtime = Verdict.UNKNOWN, None, hook.torchs
+    if checking is not Verify.NEVER:
+        launch = _rehearsed(context, base, Pin.AUTO, deadline)
+        context = replace(context, launch=launch)
+        report, verdict = launch.report, launch.report.verdict
+        runtime = report.runtime or hook.torchs
+        warnings += launch.notes
+        _enforce(report, facts.driver, checking)
+        if verdict is Verdict.FAIL:
+            warnings.append(
+                f"{report.message}; this host has no driver, so that the workers may differ"
+            )
+    return Choice(
+        path=decision.candidate.path,
+        cuda_major=decision.candidate.major,
+        source=decision.source,
+        verdict=verdict,
+        report=report,
+        runtime=runtime,
+        driver=facts.driver,
+        evidence=decision.evidence,
+        warnings=tuple(dict.fromkeys(warnings)),
+        _context=context,
+    )
+
+
+def _option(kind: type[_AnyEnum], value: str, name: str) -> _AnyEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(item.value) for item in kind)
+        raise ValueError(f"{name} is {value!r}: give one of {known}") from None
+
+
+def _hook(facts: _decide.Facts, path: Path, major: int | None, stem: str) -> _launch.Hook:
+    torchs = facts.torch_runtime
+    loaders = (runtime for runtime in facts.loader_runtimes if runtime.major == major)
+    elf = _elf.read(path)
+    return _launch.Hook(
+        path=os.fspath(path),
+        package=facts.package,
+        version=facts.package_version,
+        same_stem=_variants.same_stem(stem),
+        torchs=torchs if torchs and torchs.major == major else None,
+        loaders=next(loaders, None),
+        has_search_path=bool(elf.rpath or elf.runpath),
+        others=tuple(runtime for runtime in facts.installed if runtime.major == major),
+        driver_absent=facts.driver.path is None,
+    )
+
+
+def _rehearsed(
+    context: _Context, environ: Mapping[str, str], pin: Pin, deadline: _probe.Deadline
+) -> _launch.Launch:
+    launch = _launch.plan(context.hook, environ=environ, pin=pin, deadline=deadline)
+    if launch.report.status is not Status.MISSING_DEPENDENCY:
+        return launch
+    final = {**environ, **launch.change}
+    report = _check.explain(launch.report, environ=final, site=context.site, deadline=deadline)
+    return replace(launch, report=report)
+
+
+def _enforce(report: LoadReport, driver: Driver, verify: Verify) -> None:
+    demanded = verify is Verify.ALWAYS or (verify is Verify.AUTO and driver.present)
+    if report.verdict is Verdict.FAIL and demanded:
+        raise NotLoadableError(report.message, report=report)
+
+
+def _host_warnings(driver: Driver, environ: Mapping[str, str]) -> list[str]:
+    warnings = []
+    visible = environ.get("NVIDIA_VISIBLE_DEVICES", "").strip().lower()
+    if driver.path is None and visible in ("void", "none"):
+        warnings.append(
+            f"NVIDIA_VISIBLE_DEVICES={visible} keeps the driver out of this container: that is the"
+            " likely reason why libcuda.so.1 is not here"
+        )
+    if driver.path is not None and "compat" in driver.path.parts:
+        warnings.append(
+            f"the driver library is {driver.path}, a forward-compatibility copy: it fails with"
+            " error 803 or 804 where it is older than the host's driver or the GPU not supported"
+        )
+    return warnings

@@ -1,0 +1,269 @@
+"""The isolated process: start the helper, hold the deadline, read its frames.
+
+Nothing is concluded here; `_check` does that.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _native
+from ._errors import ProbeError
+from ._native import ffi, lib
+from ._types import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_BIN = Path(_native.__file__).parent / "_bin"
+HELPER = _BIN / "pyresolve-helper"
+STUB_DRIVER = _BIN / "pyresolve-stub-driver.so"
+
+STUB_PRELOAD = f"/proc/self/fd/{lib.PYR_WIRE_STUB_FD}"
+"""What names the stub driver in the LD_PRELOAD of a rehearsal: a path may hold a separator."""
+
+_CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers every call so
+
+_HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
+_allocate = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+class _Kind(IntEnum):
+    """enum pyr_wire_kind."""
+
+    HELLO = 1
+    ENDED = 2
+    DONE = 3
+    FAILED = 4
+    STARTED = 5
+    LOAD = 6
+    OBJECT = 7
+    RUNTIME = 8
+    DRIVER = 9
+    SYMBOL = 10
+    UNDEFINED = 11
+    FINISHED = 12
+
+
+_LAZY, _STUB, _PRESENT = 1, 2, 4  # enum pyr_wire_load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One dlopen; `error` is dlerror's text, None where it succeeded."""
+
+    lazy: bool
+    stub: bool
+    error: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """What is known about one target once the child that tried it has ended.
+
+    `wait_status` is as waitpid gives it, None where the supervisor did not live to see it.
+    `symbols` maps a name to the objects that the process and the target alone get it from.
+    """
+
+    started: bool = False
+    finished: bool = False
+    timed_out: bool = False
+    wait_status: int | None = None
+    attempts: list[Attempt]
+    present: bool = False
+    objects: list[str]
+    runtimes: dict[str, int | None]
+    driver: Driver | None = None
+    symbols: dict[str, tuple[str, str]]
+    undefined: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one helper had to say. `words` is what was printed on stderr, and stdout of a trace.
+
+    `hello` is False where the helper's own main was never reached; then `wait_status` is its own,
+    None where somebody else reaped it. `elapsed` is in seconds.
+    """
+
+    hello: bool
+    timed_out: bool
+    wait_status: int | None
+    trials: tuple[Trial, ...]
+    words: str
+    elapsed: float
+
+
+class Deadline:
+    """One budget of seconds for several probes."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._end = time.monotonic() + timeout
+
+    def left_ns(self) -> int:
+        """Nanoseconds that are left, never less than one."""
+        return max(1, int((self._end - time.monotonic()) * 1e9))
+
+
+def load(targets: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
+    """Dlopen each target in a child of its own, in `environ` less its LD_PRELOAD."""
+    own = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
+    arguments = [os.fspath(STUB_DRIVER), *targets]
+    return _run("load", arguments, _environment(own), deadline, count=len(targets))
+
+
+def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
+    """Start a process in exactly `environ` and ask it what became of `target`.
+
+    The stub driver lies at STUB_PRELOAD for an LD_PRELOAD that names it.
+    """
+    arguments = [os.fspath(STUB_DRIVER), target]
+    return _run("preload", arguments, (), deadline, tail=_environment(environ))
+
+
+def trace(program: str, *, environ: Mapping[str, str], loader: str, deadline: Deadline) -> Answer:
+    """Let the loader list what `program` needs in `environ`. No constructor runs."""
+    listing = {**environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+    return _run("trace", [loader, program], (), deadline, tail=_environment(listing))
+
+
+def _environment(environ: Mapping[str, str]) -> tuple[bytes, ...]:
+    pairs = tuple(os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environ.items())
+    for pair in pairs:
+        if b"\0" in pair or pair.startswith(b"="):
+            raise ValueError(f"no process can be given the environment variable {pair!r}")
+    return pairs
+
+
+def _run(
+    command: str,
+    arguments: Sequence[str],
+    environment: Sequence[bytes],
+    deadline: Deadline,
+    *,
+    count: int = 1,
+    tail: Sequence[bytes] = (),
+) -> Answer:
+    nonce = int.from_bytes(os.urandom(8), "little")
+    timeout_ns = deadline.left_ns()
+    helper = os.fsencode(HELPER)
+    head = [helper, command.encode(), b"%x" % nonce, b"%d" % timeout_ns]
+    argv, argv_keep = _strings([*head, *(os.fsencode(a) for a in arguments), *tail])
+    envp, envp_keep = _strings(environment)
+    probe = _allocate("struct pyr_probe *")
+    lib.pyr_probe_init(probe)
+    try:
+        lib.pyr_probe_start(probe, helper, argv, envp, nonce, timeout_ns)
+        # Between two waits the interpreter runs its signal handlers: Ctrl-C ends a probe.
+        while lib.pyr_probe_wait(probe) == lib.PYR_PROBE_INTERRUPTED:
+            pass
+    finally:
+        lib.pyr_probe_finish(probe)
+    del argv_keep, envp_keep
+    return _answer(probe, count, own_environment=command == "load")
+
+
+def _strings(items: Sequence[bytes]) -> tuple[object, object]:
+    keep = [ffi.new("char[]", item) for item in items]
+    return ffi.new("char *[]", [*keep, ffi.NULL]), keep
+
+
+def _answer(probe: object, count: int, *, own_environment: bool) -> Answer:
+    p = ffi.cast("struct pyr_probe *", probe)
+    if p.status == lib.PYR_PROBE_FAILED:
+        raise _failed(ffi.string(p.failed_call).decode(), p.sys_errno)
+    if p.status == lib.PYR_PROBE_GARBLED:
+        raise ProbeError(f"{HELPER} answered in another format: reinstall pyresolve-native")
+    words = os.fsdecode(ffi.buffer(p.capture, p.capture_used)[:])
+    trials = tuple(
+        Trial(attempts=[], objects=[], runtimes={}, symbols={}, undefined=[]) for _ in range(count)
+    )
+    hello = False
+    for kind, target, a, b, text in _frames(ffi.buffer(p.frames, p.frames_used)[:]):
+        if kind is _Kind.HELLO:
+            hello = True
+        elif kind is _Kind.FAILED:
+            raise _failed(text.decode(), a)
+        elif target < count:
+            _note(trials[target], kind, a, b, text)
+    timed_out = p.status == lib.PYR_PROBE_TIMED_OUT
+    wait_status = p.wait_status if p.wait_known else None
+    if not hello and not timed_out and not own_environment:
+        raise ProbeError(
+            f"{HELPER} does not start, not even in an empty environment"
+            f" ({words.strip() or f'wait status {wait_status}'}): reinstall pyresolve-native"
+        )
+    return Answer(
+        hello=hello,
+        timed_out=timed_out,
+        wait_status=wait_status,
+        trials=trials,
+        words=words,
+        elapsed=p.elapsed_ns / 1e9,
+    )
+
+
+def _frames(data: bytes) -> Iterator[tuple[_Kind, int, int, int, bytes]]:
+    at = 0
+    while at < len(data):
+        _magic, _version, kind, _nonce, target, length, a, b = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        yield _Kind(kind), target, a, b, data[at : at + length]
+        at += length
+
+
+def _note(trial: Trial, kind: _Kind, a: int, b: int, raw: bytes) -> None:
+    text = os.fsdecode(raw)
+    if kind is _Kind.STARTED:
+        trial.started = True
+    elif kind is _Kind.FINISHED:
+        trial.finished = True
+    elif kind is _Kind.ENDED:
+        trial.wait_status, trial.timed_out = a, b == 1
+    elif kind is _Kind.LOAD and a & _PRESENT:
+        trial.present = b == 1
+    elif kind is _Kind.LOAD:
+        error = None if b == 1 else text
+        trial.attempts.append(Attempt(lazy=bool(a & _LAZY), stub=bool(a & _STUB), error=error))
+    elif kind is _Kind.OBJECT and "/" in text:  # not the vDSO
+        trial.objects.append(text)
+    elif kind is _Kind.RUNTIME:
+        trial.runtimes[text] = a if b == 0 else None
+    elif kind is _Kind.DRIVER:
+        trial.driver = _driver(text, a, b)
+    elif kind is _Kind.SYMBOL:
+        name, actual, own = text.split("\0")
+        trial.symbols[name] = (actual, own)
+    elif kind is _Kind.UNDEFINED and text not in trial.undefined:
+        trial.undefined.append(text)
+
+
+def _driver(text: str, version: int, result: int) -> Driver:
+    if result == -1:
+        return Driver(problem=text)
+    if result == _CUDA_ERROR_STUB_LIBRARY:
+        return Driver(path=Path(text), problem=f"{text} is the toolkit's stub, not a driver")
+    return Driver(path=Path(text), version=version if result == 0 else None)
+
+
+def _failed(call: str, number: int) -> ProbeError:
+    remedy = {
+        errno.ENOENT: f"{HELPER} is missing: reinstall pyresolve-native",
+        errno.EACCES: f"{HELPER} may not be executed: chmod +x it, or move the environment off"
+        " a noexec mount",
+        errno.EAGAIN: "no more processes may be started here: raise the limit (ulimit -u, or the"
+        " pids limit of the container)",
+        errno.ENOMEM: "the system is out of memory",
+        errno.EMFILE: "this process has too many files open: raise ulimit -n",
+        errno.ENFILE: "the system has too many files open",
+        errno.E2BIG: "the environment is larger than the kernel takes for a new process",
+    }.get(number, "this is not expected: please report it")
+    return ProbeError(f"the probe failed in {call} ({os.strerror(number)}): {remedy}")

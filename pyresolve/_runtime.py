@@ -1,0 +1,111 @@
+"""The CUDA runtimes that lie on disk, and who would bring one that does not."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._environ import LIBRARY_PATH, parse_library_path
+from ._types import Origin, Runtime
+from ._variants import runtime_major
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ._sites import Site
+
+DRIVER_SONAME = "libcuda.so.1"
+
+_TOOLKIT_PARENT = Path("/usr/local")
+_LAST_SUFFIXED_MAJOR = 12  # later wheels carry the major in their version, not in their name
+
+
+def directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:
+    """Yield the directories that may hold CUDA libraries: the environment's before the system's."""
+    for package in site.packages("nvidia"):
+        for part in _names(package):
+            yield package / part / "lib", Origin.PACKAGE
+    prefixes = [environ["CONDA_PREFIX"]] if environ.get("CONDA_PREFIX") else []
+    for prefix in dict.fromkeys((*map(Path, prefixes), site.prefix)):
+        if (prefix / "conda-meta").is_dir():
+            yield from ((path, Origin.CONDA) for path in _library_directories(prefix))
+    for element in parse_library_path(environ.get(LIBRARY_PATH)):
+        yield Path(element), Origin.LIBRARY_PATH
+    named = (environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name))
+    usual = (name for name in _names(_TOOLKIT_PARENT) if re.fullmatch(r"cuda(-[\d.]+)?", name))
+    for toolkit in dict.fromkeys(chain(map(Path, named), map(_TOOLKIT_PARENT.joinpath, usual))):
+        yield from ((path, Origin.TOOLKIT) for path in _library_directories(toolkit))
+
+
+def installed(site: Site, environ: Mapping[str, str]) -> tuple[Runtime, ...]:
+    """Return the libcudart files on disk, one for each directory and major, none of them asked."""
+    found: dict[tuple[int, int], Runtime] = {}
+    for directory, origin in directories(site, environ):
+        names = (name for name in _names(directory) if runtime_major(name) is not None)
+        for name in sorted(names, key=lambda name: (len(name), name)):
+            path = directory / name
+            runtime = Runtime(
+                path=path,
+                major=runtime_major(name) or 0,
+                origin=origin,
+                distribution=_owner(site, path) if origin is Origin.PACKAGE else None,
+            )
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # a dangling link
+            found.setdefault((status.st_dev, status.st_ino), runtime)
+    return tuple(found.values())
+
+
+def copies(soname: str, site: Site, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the installed files of this name, wherever they lie."""
+    paths = (directory / soname for directory, _ in directories(site, environ))
+    return tuple(dict.fromkeys(path for path in paths if path.exists()))
+
+
+def supplier(soname: str) -> str | None:
+    """Return the command that installs a CUDA runtime, None for any other library."""
+    major = runtime_major(soname)
+    if major is None:
+        return None
+    if major <= _LAST_SUFFIXED_MAJOR:
+        return f"pip install nvidia-cuda-runtime-cu{major}"
+    return f"pip install 'nvidia-cuda-runtime=={major}.*'"
+
+
+def only_runtime(directory: Path) -> bool:
+    """Tell whether a directory holds no shared object but libcudart, so that it hides nothing."""
+    return all(name.startswith("libcudart") for name in _names(directory) if ".so" in name)
+
+
+def _library_directories(prefix: Path) -> Iterator[Path]:
+    yield prefix / "lib64"
+    yield prefix / "lib"
+    for target in _names(prefix / "targets"):
+        yield prefix / "targets" / target / "lib"
+
+
+def _owner(site: Site, path: Path) -> str | None:
+    for distribution in site.distributions(r"nvidia_cuda_runtime\w*"):
+        if path.is_relative_to(distribution.root):
+            label = f"{distribution.name}-{distribution.version}"
+            record = distribution.root / f"{label}.dist-info" / "RECORD"
+            relative = path.relative_to(distribution.root).as_posix()
+            try:
+                listed = f"{relative}," in record.read_text()
+            except OSError:
+                continue
+            if listed:
+                return f"{distribution.name.replace('_', '-')} {distribution.version}"
+    return None
+
+
+def _names(directory: Path) -> Iterable[str]:
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208  (twice as fast as iterdir)
+    except OSError:
+        return ()

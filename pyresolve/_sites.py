@@ -1,0 +1,69 @@
+"""Where an interpreter's packages lie. Directories are listed, nothing is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One directory of the import path with the names in it."""
+
+    path: Path
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """An installed distribution, as its `.dist-info` directory names it."""
+
+    name: str
+    version: str
+    root: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What an interpreter imports from: its prefix, and its path in the order of import."""
+
+    prefix: Path
+    entries: tuple[Entry, ...]
+
+    def packages(self, name: str) -> Iterator[Path]:
+        """Yield every directory that `import name` could mean, first the one that it does."""
+        for entry in self.entries:
+            if name in entry.names and (entry.path / name).is_dir():
+                yield entry.path / name
+
+    def distributions(self, pattern: str) -> Iterator[Distribution]:
+        """Yield the installed distributions whose normalized name matches the regex `pattern`."""
+        for entry in self.entries:
+            for directory in entry.names:
+                name, dash, version = directory.removesuffix(".dist-info").partition("-")
+                if dash and directory.endswith(".dist-info"):
+                    normal = re.sub(r"[-_.]+", "_", name).lower()  # PEP 503, PEP 427
+                    if re.fullmatch(pattern, normal):
+                        yield Distribution(name=normal, version=version, root=entry.path)
+
+
+def current() -> Site:
+    """Return the site of the running interpreter: its `sys.path` as it is now."""
+    return Site(prefix=Path(sys.prefix), entries=tuple(_entries(sys.path)))
+
+
+def _entries(paths: list[str]) -> Iterator[Entry]:
+    for path in dict.fromkeys(path or os.curdir for path in paths):
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
+        try:
+            names = frozenset(os.listdir(absolute))  # noqa: PTH208  (twice as fast as iterdir)
+        except OSError:
+            continue  # a zip file, or a directory that is not there: both are usual in sys.path
+        yield Entry(path=absolute, names=names)

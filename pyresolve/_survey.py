@@ -1,0 +1,65 @@
+"""runtimes() and driver(): what is there, whatever pick() makes of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _judge, _overrides, _probe, _runtime, _sites
+from ._types import Driver, Mode, Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -> Driver:
+    """Return the NVIDIA driver library that a process started in `environ` finds.
+
+    It is asked for its version in a process of its own; nothing initialises it. `environ` defaults
+    to os.environ, `timeout` is in seconds. Raises what check() raises.
+    """
+    base = dict(os.environ if environ is None else environ)
+    deadline = _probe.Deadline(_overrides.timeout(base, timeout))
+    answer = _probe.load([_runtime.DRIVER_SONAME], environ=base, deadline=deadline)
+    found = answer.trials[0].driver
+    if found:
+        return found
+    report = _judge.of_load(
+        _runtime.DRIVER_SONAME, answer, answer.trials[0], timeout=deadline.timeout
+    )
+    return Driver(problem=report.message)
+
+
+def runtimes(
+    *, environ: Mapping[str, str] | None = None, timeout: float = 10.0
+) -> tuple[Runtime, ...]:
+    """Return every libcudart that is installed here, each asked for its version.
+
+    First those in packages, then those in a conda prefix, LD_LIBRARY_PATH and the toolkit's
+    directories. Each is loaded in a process of its own. `environ` defaults to os.environ, `timeout`
+    is in seconds and holds for all. Raises what check() raises.
+    """
+    base = dict(os.environ if environ is None else environ)
+    deadline = _probe.Deadline(_overrides.timeout(base, timeout))
+    found = _runtime.installed(_sites.current(), base)
+    if not found:
+        return ()
+    paths = [os.path.abspath(runtime.path) for runtime in found]  # noqa: PTH100  (links stay)
+    answer = _probe.load(paths, environ=base, deadline=deadline)
+    return tuple(
+        _asked(runtime, path, answer, trial, deadline.timeout)
+        for runtime, path, trial in zip(found, paths, answer.trials, strict=True)
+    )
+
+
+def _asked(
+    runtime: Runtime, path: str, answer: _probe.Answer, trial: _probe.Trial, timeout: float
+) -> Runtime:
+    asked = _judge.runtime_of(trial)
+    if asked:
+        return replace(runtime, path=Path(path), version=asked.version)
+    bad = _judge.of_file(path, Mode.DLOPEN)
+    report = bad or _judge.of_load(path, answer, trial, timeout=timeout)
+    return replace(runtime, path=Path(path), problem=report.message)

@@ -1,0 +1,80 @@
+"""The builds of a hook that a package ships, and which CUDA major each of them links."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from . import _elf
+from ._types import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ._sites import Site
+
+# Runtimes of other accelerators: a hook that links one is no build for CUDA.
+_OTHER_RUNTIMES = {
+    "libamdhip64.so": "ROCm",
+    "libsycl.so": "Intel XPU",
+    "libze_loader.so": "Intel XPU",
+    "libascendcl.so": "Ascend NPU",
+    "libmusart.so": "Moore Threads MUSA",
+}
+
+
+def same_stem(stem: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a file name is a build of this stem."""
+    pattern = _pattern(stem)
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def runtime_major(soname: str) -> int | None:
+    """Return the major in a libcudart's SONAME, None for any other name."""
+    match = re.fullmatch(r"libcudart\.so\.(\d+)(?:\.\d+)*", soname)
+    return int(match[1]) if match else None
+
+
+def candidates(site: Site, package: str, stem: str) -> tuple[Candidate, ...]:
+    """Return every build of `stem` beside the package and inside it, in the order of import.
+
+    In one place unsuffixed files come first, then the suffixed ones by their number.
+    """
+    return tuple(describe(path, named) for path, named in _files(site, package, stem))
+
+
+def _pattern(stem: str) -> re.Pattern[str]:
+    # torch_x.so, torch_x.abi3.so, torch_x_cu13.abi3.so, torch_x_cu13.cpython-312-x86_64-….so
+    return re.compile(rf"{re.escape(stem)}(?:_cu(\d+))?(?:\.[\w-]+)?\.so")
+
+
+def _files(site: Site, package: str, stem: str) -> Iterator[tuple[Path, int | None]]:
+    pattern = _pattern(stem)
+    places = [(entry.path, entry.names) for entry in site.entries]
+    for directory in site.packages(package):
+        places.append((directory, frozenset(os.listdir(directory))))  # noqa: PERF401, PTH208
+    for directory, names in places:
+        matches = [match for name in names if (match := pattern.fullmatch(name))]
+        for match in sorted(matches, key=lambda m: (int(m[1] or 0), m[0])):
+            yield directory / match[0], int(match[1]) if match[1] else None
+
+
+def describe(path: Path, named: int | None = None) -> Candidate:
+    """Read one build; `named` is the major in its file name."""
+    facts = _elf.read(path)
+    if diagnosis := _elf.diagnose(facts):
+        return Candidate(path=path, named=named, problem=diagnosis.message)
+    for soname in facts.needed:
+        for prefix, accelerator in _OTHER_RUNTIMES.items():
+            if soname.startswith(prefix):
+                problem = f"{path} links {soname}: it is built for {accelerator}, not for CUDA"
+                return Candidate(path=path, named=named, problem=problem)
+    runtimes = [soname for soname in facts.needed if runtime_major(soname) is not None]
+    if len(runtimes) > 1:
+        problem = f"{path} links several CUDA runtimes: {', '.join(runtimes)}"
+        return Candidate(path=path, named=named, problem=problem)
+    if not runtimes:
+        return Candidate(path=path, major=named, named=named)
+    return Candidate(path=path, major=runtime_major(runtimes[0]), named=named, runtime=runtimes[0])
