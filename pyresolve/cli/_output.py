@@ -1,0 +1,53 @@
+"""What the commands have in common: exit statuses, JSON, the options of pick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .._explain import SCHEMA
+from .._types import Verdict
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+_STATUS = {Verdict.OK: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
+
+
+def exit_status(verdicts: Iterable[Verdict]) -> int:
+    """Return the exit status for several verdicts: one FAIL fails, else one UNKNOWN counts."""
+    statuses = {_STATUS[verdict] for verdict in verdicts}
+    return next((status for status in (1, 3) if status in statuses), 0)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document on stdout, with the number of its schema first."""
+    text = json.dumps({"schema": SCHEMA, **document}, indent=2, ensure_ascii=True)
+    print(text)
+
+
+def print_text(text: str, *, to_stderr: bool = False) -> None:
+    """Print text that may hold what no locale encodes: a path is any bytes."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def add_pick_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which hook is wanted and for what."""
+    parser.add_argument(
+        "stem",
+        nargs="?",
+        default="torch_memory_saver_hook_mode_preload",
+        metavar="STEM",
+        help="file name of the hook up to _cuNN (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--package",
+        default="torch_memory_saver",
+        metavar="P",
+        help="the package that ships it (default: %(default)s)",
+    )
+    parser.add_argument("--cuda", metavar="N", help="the CUDA version of the workers: 12, 12.8")

@@ -1,0 +1,35 @@
+"""pyresolve check: try libraries, each in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._output import exit_status, print_json, print_text
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("libraries", nargs="+", metavar="LIB", help="a path, or a name to search")
+    parser.add_argument(
+        "--mode",
+        choices=("dlopen", "preload"),
+        default="dlopen",
+        help="opened by a process, or preloaded before it starts (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check each library and print one line for it."""
+    from .._check import check
+    from .._explain import report_dict
+
+    reports = [check(library, mode=arguments.mode) for library in arguments.libraries]
+    if arguments.json:
+        print_json({"reports": [report_dict(report) for report in reports]})
+    else:
+        for report in reports:
+            print_text(f"{report.verdict.name}\t{report.status.name}\t{report.message}")
+    return exit_status(report.verdict for report in reports)

@@ -1,0 +1,224 @@
+"""pyresolve doctor: everything found, decided and verified, and what to do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import _explain
+from .._types import Verdict
+from ._output import add_pick_arguments as add_arguments, exit_status, print_json, print_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from .._decide import Facts
+    from .._pick import Choice
+    from .._types import Driver, Runtime
+
+__all__ = ["add_arguments", "run"]
+
+_TIMEOUT = 10.0
+_MARKS = {Verdict.OK: "good", Verdict.FAIL: "bad", Verdict.UNKNOWN: "doubtful"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    facts: Facts
+    runtimes: tuple[Runtime, ...]
+    choice: Choice | None
+    error: Exception | None
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.choice.verdict if self.choice else Verdict.FAIL
+
+    @property
+    def remedy(self) -> str | None:
+        if self.choice and self.choice.report:
+            return self.choice.report.remedy
+        return getattr(self.error, "remedy", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    label: str
+    text: str
+    mark: str = ""  # good, bad, doubtful or chosen
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Find out everything, then print it."""
+    findings = _examine(arguments)
+    if arguments.json:
+        print_json(_document(findings))
+    elif sys.stdout.isatty() and not os.environ.get("NO_COLOR") and (table := _rich()):
+        table(list(_rows(findings)))
+    else:
+        _print_plain(list(_rows(findings)))
+    return exit_status([findings.verdict])
+
+
+def _examine(arguments: argparse.Namespace) -> _Findings:
+    from .. import _gather, _overrides, _probe, _resolver, _sites
+    from .._errors import OverrideError, PyresolveError
+    from .._pick import pick
+    from .._survey import runtimes
+
+    environ = dict(os.environ)
+    facts = _gather.gather(
+        arguments.stem,
+        arguments.package,
+        cuda=arguments.cuda,
+        asking=_resolver.Ask.NEVER,
+        site=_sites.current(),
+        environ=environ,
+        deadline=_probe.Deadline(_overrides.timeout(environ, _TIMEOUT)),
+    )
+    choice, error = None, None
+    try:
+        choice = pick(arguments.stem, package=arguments.package, cuda=arguments.cuda)
+    except OverrideError:
+        raise
+    except PyresolveError as failure:
+        error = failure
+    return _Findings(facts=facts, runtimes=runtimes(), choice=choice, error=error)
+
+
+def _rows(findings: _Findings) -> Iterator[_Row]:
+    facts, choice = findings.facts, findings.choice
+    yield _Row(label="python", text=sys.executable)
+    version = facts.package_version or ("version unknown" if facts.package_found else "not found")
+    yield _Row(label="package", text=f"{facts.package} {version}")
+    for candidate in facts.candidates:
+        chosen = choice is not None and candidate.path == choice.path
+        what = candidate.problem or f"{candidate.path} (CUDA {candidate.major or 'unknown'})"
+        mark = "bad" if candidate.problem else "chosen" if chosen else ""
+        yield _Row(label="build", text=what, mark=mark)
+    if facts.torch:
+        built = facts.torch.accelerator or (
+            f"CUDA {facts.torch.cuda}" if facts.torch.cuda else "CPU"
+        )
+        text = f"{facts.torch.version or 'unknown'}, built for {built}, in {facts.torch.root}"
+        yield _Row(label="torch", text=facts.torch.problem or text)
+    else:
+        yield _Row(label="torch", text="not installed")
+    for runtime in findings.runtimes:
+        yield _runtime_row(runtime, facts.loader_runtimes, facts.torch_runtime)
+    yield _driver_row(facts.driver)
+    if choice:
+        yield from _choice_rows(choice)
+    message = str(findings.error)
+    if choice:
+        message = choice.report.message if choice.report else "not verified"
+    yield _Row(
+        label="verdict",
+        text=f"{findings.verdict.name}: {message}",
+        mark=_MARKS[findings.verdict],
+    )
+    if findings.remedy:
+        yield _Row(label="do", text=findings.remedy, mark="chosen")
+
+
+def _runtime_row(runtime: Runtime, loaders: tuple[Runtime, ...], torchs: Runtime | None) -> _Row:
+    from .._judge import same_file
+
+    if runtime.problem:
+        return _Row(label="runtime", text=runtime.problem, mark="bad")
+    notes = [runtime.distribution or runtime.origin.value]
+    if torchs and same_file(torchs.path, runtime.path):
+        notes.append("the one torch maps")
+    if any(same_file(other.path, runtime.path) for other in loaders):
+        notes.append("in the loader's reach")
+    version = _explain.dotted(runtime.version)
+    return _Row(label="runtime", text=f"CUDA {version}  {runtime.path} ({', '.join(notes)})")
+
+
+def _driver_row(driver: Driver) -> _Row:
+    if driver.present:
+        version = _explain.dotted(driver.version) or "unknown"
+        text = f"{driver.path}, supports CUDA up to {version}"
+        return _Row(label="driver", text=text, mark="good")
+    return _Row(label="driver", text=f"none ({driver.problem})", mark="doubtful")
+
+
+def _choice_rows(choice: Choice) -> Iterator[_Row]:
+    for evidence in choice.evidence:
+        mark = "chosen" if evidence.decided else ""
+        yield _Row(label="source", text=f"{evidence.source.value}: {evidence.text}", mark=mark)
+    yield _Row(label="chosen", text=f"{choice.path}, from {choice.source.value}", mark="chosen")
+    for name, value in choice.to_dict()["env"].items() if choice.report else ():
+        yield _Row(label="environment", text=f"export {name}={shlex.quote(value)}")
+    for warning in choice.warnings:
+        yield _Row(label="warning", text=warning, mark="doubtful")
+
+
+def _print_plain(rows: list[_Row]) -> None:
+    width = max(len(row.label) for row in rows)
+    previous = ""
+    for row in rows:
+        label = "" if row.label == previous else row.label
+        star = "*" if row.mark == "chosen" else " "
+        print_text(f"{label:<{width}} {star} {row.text}")
+        previous = row.label
+
+
+def _rich() -> Callable[[list[_Row]], None] | None:
+    """Return the printer for a terminal, None where rich is not installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return None
+    styles = {"good": "green", "bad": "bold red", "doubtful": "yellow", "chosen": "bold cyan"}
+
+    def show(rows: list[_Row]) -> None:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        previous = ""
+        for row in rows:
+            label = "" if row.label == previous else row.label
+            table.add_row(label, Text(row.text, style=styles.get(row.mark, "")))
+            previous = row.label
+        Console().print(table)
+
+    return show
+
+
+def _document(findings: _Findings) -> dict[str, Any]:
+    facts, error = findings.facts, findings.error
+    torch = facts.torch
+    return {
+        "verdict": findings.verdict.value,
+        "remedy": findings.remedy,
+        "python": sys.executable,
+        "package": {
+            "name": facts.package,
+            "version": facts.package_version,
+            "found": facts.package_found,
+        },
+        "candidates": [
+            {"path": str(c.path), "major": c.major, "named": c.named, "problem": c.problem}
+            for c in facts.candidates
+        ],
+        "torch": torch
+        and {
+            "root": str(torch.root),
+            "version": torch.version,
+            "cuda": torch.cuda,
+            "accelerator": torch.accelerator,
+            "problem": torch.problem,
+        },
+        "torch_runtime": _explain.runtime_dict(facts.torch_runtime),
+        "loader_runtimes": [_explain.runtime_dict(r) for r in facts.loader_runtimes],
+        "runtimes": [_explain.runtime_dict(r) for r in findings.runtimes],
+        "driver": _explain.driver_dict(facts.driver),
+        "choice": findings.choice and findings.choice.to_dict(),
+        "error": error and {"type": type(error).__name__, "message": str(error)},
+    }
