@@ -1,0 +1,1 @@
+"""What the tests build their cases from: real wheels, scratch sites, libraries that misbehave."""

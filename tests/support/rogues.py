@@ -1,0 +1,40 @@
+"""Libraries that misbehave while they are loaded: one C file each, compiled once per run."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from pathlib import Path
+
+from support.compile import built, hollow
+from support.elfpatch import bump_version
+
+PIDFILE = "ROGUE_PIDFILE"  # names a file; rogues that leave a process behind put its pid there
+
+_SOURCES = Path(__file__).with_name("rogues")
+_FLAGS = {
+    "bind_now": ["-Wl,-z,now"],
+    "good_libm": ["-lm"],
+    "musl": ["-nostdlib"],
+}
+# What is linked against, and lies in no directory that the loader looks into.
+_OUT_OF_REACH = {
+    "missing_needed": "libpyresolve_vanished.so.1",
+    "musl": f"libc.musl-{platform.machine()}.so.1",
+}
+
+NAMES = tuple(sorted(path.stem for path in _SOURCES.glob("*.c")))
+
+
+@functools.cache
+def rogue(name: str) -> Path:
+    """Return the library built from ``rogues/<name>.c``.
+
+    ``kill_parent`` and ``kill_group`` hit the test run itself unless a process from `cold` stands
+    between.
+    """
+    needed = [hollow(_OUT_OF_REACH[name])] if name in _OUT_OF_REACH else []
+    library = built(_SOURCES / f"{name}.c", f"{name}.so", *needed, *_FLAGS.get(name, []))
+    if name == "unmet_version":
+        bump_version(library, library, "GLIBC_2.17", "GLIBC_9.99")
+    return library

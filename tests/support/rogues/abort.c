@@ -1,0 +1,6 @@
+/* Aborts while loading. */
+#include "rogue.h"
+
+ON_LOAD {
+    abort();
+}

@@ -1,0 +1,8 @@
+/* Dies of SIGILL while loading. */
+#include <signal.h>
+
+#include "rogue.h"
+
+ON_LOAD {
+    raise(SIGILL);
+}

@@ -1,0 +1,71 @@
+"""The real wheels, pinned; fetched by pip once, then served from a cache without a network."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from zipfile import ZipFile
+
+from support.tools import unavailable
+
+TMS = "torch_memory_saver"
+TMS_VERSIONS = ("0.0.9", "0.0.9.post1", "0.0.10")
+CUDART_VERSIONS = {12: "12.8.90", 13: "13.0.96"}
+OLD_CUDART_12 = "12.1.105"
+
+
+def cache_directory() -> Path:
+    """Return where wheels are kept between runs."""
+    if own := os.environ.get("PYRESOLVE_TEST_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pyresolve-tests"
+
+
+def _cached(name: str, version: str) -> Path | None:
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    return next(iter(sorted(cache_directory().glob(pattern))), None)
+
+
+@functools.cache
+def _download(name: str, version: str) -> str:
+    """Put a wheel into the cache; return pip's complaint where that fails, tried once per run."""
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--retries=1"]
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        pip = [sys.executable, "-m", "pip", "download", *options, "-d", scratch]
+        done = subprocess.run(
+            [*pip, f"{name}=={version}"], capture_output=True, text=True, check=False
+        )
+        # The rename is what makes two concurrent runs safe: nobody sees half a wheel.
+        for file in Path(scratch).glob("*.whl"):
+            file.rename(cache / file.name)
+    return (done.stderr.splitlines() or ["pip failed"])[-1] if done.returncode else ""
+
+
+def wheel(name: str, version: str) -> Path:
+    """Return the wheel of exactly this version; without it the test does not run."""
+    if not _cached(name, version) and (complaint := _download(name, version)):
+        unavailable(f"no wheel of {name}=={version} in {cache_directory()}: {complaint}")
+    path = _cached(name, version)
+    assert path, f"pip delivered no {name}=={version}"
+    return path
+
+
+def cudart_wheel(version: str) -> Path:
+    """Return NVIDIA's wheel of the CUDA runtime; CUDA 12 is in the name, later majors are not."""
+    suffix = "-cu12" if version.startswith("12.") else ""
+    return wheel(f"nvidia-cuda-runtime{suffix}", version)
+
+
+def unpack(whl: Path, target: Path) -> Path:
+    """Extract a wheel into a site-packages directory, without what only a compiler needs."""
+    with ZipFile(whl) as archive:
+        names = [n for n in archive.namelist() if "/include/" not in n and not n.endswith(".a")]
+        archive.extractall(target, names)
+    return target
