@@ -1,0 +1,45 @@
+# Every target makes the virtual environment .venv and installs into it what it needs. Wanted from
+# the machine: Python 3.10 or newer, a C compiler, and a package registry that pip can reach.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt README.md \
+	$(shell find native pyresolve -type f -not -name '*.pyc')
+C_FILES := $(shell find native tests -name '*.[ch]' -not -name '_native.*')
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check asan bench clean
+
+help: ## show this text
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.cli ## pick a hook of the real torch_memory_saver and say what is true of it here
+	@echo "installing torch_memory_saver 0.0.10 and a CUDA 13 runtime into build/demo ..."
+	@$(BIN)/pip install --quiet --upgrade --no-deps --target build/demo \
+		torch_memory_saver==0.0.10 'nvidia-cuda-runtime==13.*'
+	@PYTHONPATH=build/demo $(BIN)/pyresolve doctor || test $$? -eq 3  # 3: UNKNOWN, no driver here
+
+test: $(VENV)/.test ## run the whole test suite on the installed package
+	@$(BIN)/pytest
+
+check: $(VENV)/.check test ## run the linters and type checker, then the tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+
+asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the fuzzers
+	@PYTHON=$(BIN)/python sh tests/native/asan.sh
+
+bench: $(VENV)/.bench ## measure what a probe costs against what it cannot do without
+	@$(BIN)/pytest tests/bench/bench_costs.py -q -s
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.%: $(SOURCES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing pyresolve with its extra '$*' into $(VENV) ..."
+	@$(BIN)/pip install --quiet ".[$*]"
+	@touch $@
