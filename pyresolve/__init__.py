@@ -6,9 +6,11 @@ it only where it calls it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as type checkers know it: the import of typing would cost 10 ms
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._check import check
     from ._errors import (
         NotCudaError,
@@ -78,7 +80,15 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands fo
     from importlib import import_module
 
     home = _HOME.get(name, "_errors" if name.endswith("Error") else "_types")
-    value = getattr(import_module(f".{home}", __name__), name)
+    try:
+        value = getattr(import_module(f".{home}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}._native":
+            raise
+        raise ImportError(
+            f"{__path__[0]} is the source tree, where nothing is built: run pip install . and start"
+            " Python in another directory, or with -P"
+        ) from None
     globals()[name] = value
     return value
 
