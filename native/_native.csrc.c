@@ -1,3 +1,4 @@
 #include "elf.h"
 #include "probe.h"
+#include "scope.h"
 #include "wire.h"

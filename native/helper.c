@@ -6,12 +6,12 @@
  *
  *   pyresolve-helper load    NONCE TIMEOUT_NS STUB TARGET...
  *   pyresolve-helper preload NONCE TIMEOUT_NS STUB TARGET ENV...
- *   pyresolve-helper trace   NONCE TIMEOUT_NS LOADER PROGRAM ENV...
+ *   pyresolve-helper run     NONCE TIMEOUT_NS ARGC ARG... ENV...
  *   pyresolve-helper observe BOARD TARGET
  *
- * `load` runs in the environment that is tried. `preload` and `trace` are given it as arguments and
+ * `load` runs in the environment that is tried. `preload` and `run` are given it as arguments and
  * run in an empty one, so that it can break only their child; that child's image is `observe`, or
- * the loader in the mode that lists what a program needs.
+ * any program whose output is the answer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +32,7 @@
 
 enum {
     EXIT_USAGE = 2,
-    EXIT_NO_BOARD = 70,
-    EXIT_NO_EXEC = 71,
+    PROGRAM_ARGS = 8, /* of a program that `run` starts */
     NS_PER_S = 1000000000,
 };
 
@@ -216,7 +215,8 @@ static void supervise_program(struct supervisor *self, const sigset_t *mask, cha
     if (pid == 0) {
         dup2(STDERR_FILENO, STDOUT_FILENO); /* what the program says is all in one place */
         execve(argv[0], argv, envp);
-        _exit(EXIT_NO_EXEC);
+        pyr_board_post(self->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
+        _exit(EXIT_FAILURE);
     }
     child_end(self, pid);
 }
@@ -258,20 +258,27 @@ static void main_preload(struct supervisor *self, const sigset_t *mask, char *pr
     supervise_program(self, mask, observe, argv + 2);
 }
 
-static void main_trace(struct supervisor *self, const sigset_t *mask, char **argv) {
+static void main_run(struct supervisor *self, const sigset_t *mask, int argc, char **argv) {
     self->board = board_map(-1);
     if (!self->board) {
         give_up(self, "mmap");
     }
-    char *list[] = {argv[0], argv[1], NULL};
-    supervise_program(self, mask, list, argv + 2);
+    char *program[PROGRAM_ARGS + 1] = {NULL};
+    int count = atoi(argv[0]);
+    if (count < 1 || count > PROGRAM_ARGS || count >= argc) {
+        errno = EINVAL;
+        give_up(self, "run");
+    }
+    memcpy(program, argv + 1, (size_t)count * sizeof *program);
+    supervise_program(self, mask, program, argv + 1 + count);
 }
 
 static int main_observe(char **argv) {
     int fd = open(argv[0], O_RDWR | O_CLOEXEC);
     struct pyr_board *board = fd < 0 ? NULL : board_map(fd);
     if (!board) {
-        return EXIT_NO_BOARD;
+        fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", argv[0], strerror(errno));
+        _exit(EXIT_FAILURE);
     }
     pyr_inquire_preload(board, argv[1]);
     _exit(EXIT_SUCCESS); /* no destructor of the target's */
@@ -312,8 +319,8 @@ int main(int argc, char **argv) {
         main_load(&self, &mask, argv + 4);
     } else if (strcmp(argv[1], "preload") == 0) {
         main_preload(&self, &mask, argv[0], argv + 4);
-    } else if (strcmp(argv[1], "trace") == 0) {
-        main_trace(&self, &mask, argv + 4);
+    } else if (strcmp(argv[1], "run") == 0) {
+        main_run(&self, &mask, argc - 4, argv + 4);
     }
     report(&self, PYR_WIRE_DONE, 0, 0, "");
     report_flush(&self);

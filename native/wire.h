@@ -18,6 +18,9 @@ enum {
                                through /proc/self/fd, since a path may hold a separator */
 };
 
+/* What a rehearsed process says where it cannot answer: it needs /proc for that. */
+#define PYR_WIRE_NO_BOARD "pyresolve-helper cannot open"
+
 enum pyr_wire_kind {
     /* From the supervisor itself. */
     PYR_WIRE_HELLO = 1, /* main was reached: the environment did not break the process */
@@ -35,6 +38,7 @@ enum pyr_wire_kind {
     PYR_WIRE_SYMBOL,    /* text: name, NUL, object that the process gets it from, NUL, object that
                            the target alone would get it from */
     PYR_WIRE_UNDEFINED, /* text: a symbol of the target that nothing defines */
+    PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed */
     PYR_WIRE_FINISHED,  /* the child said all it had to say */
 };
 

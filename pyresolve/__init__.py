@@ -11,8 +11,10 @@ TYPE_CHECKING = False  # as type checkers know it: the import of typing would co
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._audit import Audit, Finding, audit
     from ._check import check
     from ._errors import (
+        InterpreterError,
         NotCudaError,
         NotLoadableError,
         NoVariantError,
@@ -39,9 +41,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Audit",
     "Choice",
     "Driver",
     "Evidence",
+    "Finding",
+    "InterpreterError",
     "LoadReport",
     "Missing",
     "Mode",
@@ -59,6 +64,7 @@ __all__ = [
     "Status",
     "UnrepresentablePathError",
     "Verdict",
+    "audit",
     "check",
     "driver",
     "pick",
@@ -66,6 +72,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "Audit": "_audit",
+    "Finding": "_audit",
+    "audit": "_audit",
     "Choice": "_pick",
     "check": "_check",
     "driver": "_survey",

@@ -81,5 +81,13 @@ class UnrepresentablePathError(PyresolveError):
         self.variable = variable
 
 
+class InterpreterError(PyresolveError):
+    """The workers' interpreter (`python`) cannot be asked where its packages lie."""
+
+    def __init__(self, message: str, *, python: str) -> None:
+        super().__init__(message)
+        self.python = python
+
+
 class ProbeError(PyresolveError):
     """The probe itself could not run: helper missing or not executable, out of processes."""

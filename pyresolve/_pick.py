@@ -18,6 +18,7 @@ from . import (
     _probe,
     _resolver,
     _sites,
+    _survey,
     _variants,
 )
 from ._errors import NotLoadableError
@@ -115,6 +116,7 @@ def pick(
     stem: str = "torch_memory_saver_hook_mode_preload",
     *,
     package: str = "torch_memory_saver",
+    python: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     cuda: int | str | None = None,
     resolver: str = "auto",
@@ -123,8 +125,9 @@ def pick(
 ) -> Choice:
     """Return the build of `stem` that links the CUDA runtime which the workers' torch will use.
 
-    `environ` is the environment that the workers start with, default os.environ, which is never
-    written. `cuda` lays the major down (12, "12.8", "cu12"). `resolver` says when to ask the
+    `python` is the interpreter of the workers where it is not this one: it is asked once for its
+    import path. `environ` is the environment that they start with, default os.environ, which is
+    never written. `cuda` lays the major down (12, "12.8", "cu12"). `resolver` says when to ask the
     package's own resolver: "auto" (where that costs and loads nothing), "always", "never". `verify`
     says what to do where the build does not work in its final environment: "auto" raises where this
     host has a driver and so is like the workers, and warns where it has none; "always" raises;
@@ -133,14 +136,16 @@ def pick(
     Nothing is imported or loaded into this process, but for what `resolver` allows.
 
     Raises NoVariantError, NotCudaError, NotLoadableError, ResolverError, OverrideError,
-    UnrepresentablePathError, ProbeError (all of them PyresolveError), and ValueError for an option
-    that means nothing.
+    InterpreterError, UnrepresentablePathError, ProbeError (all of them PyresolveError), and
+    ValueError for an option that means nothing.
     """
     base = dict(os.environ if environ is None else environ)
     asking = _option(_resolver.Ask, resolver, "resolver")
     checking = _option(Verify, verify, "verify")
     deadline = _probe.Deadline(_overrides.timeout(base, timeout))
-    site = _sites.current()
+    site = _survey.site(python, environ=base, deadline=deadline)
+    if python is not None and asking is _resolver.Ask.AUTO:
+        asking = _resolver.Ask.NEVER  # what is imported here says nothing about the workers
 
     facts = _gather.gather(
         stem, package, cuda=cuda, asking=asking, site=site, environ=base, deadline=deadline

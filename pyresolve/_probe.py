@@ -29,6 +29,8 @@ STUB_DRIVER = _BIN / "pyresolve-stub-driver.so"
 STUB_PRELOAD = f"/proc/self/fd/{lib.PYR_WIRE_STUB_FD}"
 """What names the stub driver in the LD_PRELOAD of a rehearsal: a path may hold a separator."""
 
+_NO_BOARD = "pyresolve-helper cannot open"  # PYR_WIRE_NO_BOARD
+
 _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers every call so
 
 _HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
@@ -49,7 +51,8 @@ class _Kind(IntEnum):
     DRIVER = 9
     SYMBOL = 10
     UNDEFINED = 11
-    FINISHED = 12
+    NOT_RUN = 12
+    FINISHED = 13
 
 
 _LAZY, _STUB, _PRESENT = 1, 2, 4  # enum pyr_wire_load
@@ -68,7 +71,8 @@ class Attempt:
 class Trial:
     """What is known about one target once the child that tried it has ended.
 
-    `wait_status` is as waitpid gives it, None where the supervisor did not live to see it.
+    `wait_status` is as waitpid gives it, None where the supervisor did not live to see it;
+    `not_run` is the errno of an exec that failed.
     `symbols` maps a name to the objects that the process and the target alone get it from.
     """
 
@@ -76,6 +80,7 @@ class Trial:
     finished: bool = False
     timed_out: bool = False
     wait_status: int | None = None
+    not_run: int | None = None
     attempts: list[Attempt]
     present: bool = False
     objects: list[str]
@@ -126,13 +131,24 @@ def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> A
     The stub driver lies at STUB_PRELOAD for an LD_PRELOAD that names it.
     """
     arguments = [os.fspath(STUB_DRIVER), target]
-    return _run("preload", arguments, (), deadline, tail=_environment(environ))
+    answer = _run("preload", arguments, (), deadline, tail=_environment(environ))
+    trial = answer.trials[0]
+    if trial.not_run is not None:
+        raise _failed("execve", trial.not_run)
+    if not trial.started and _NO_BOARD in answer.words:
+        raise ProbeError(f"a rehearsal needs /proc as it usually is ({answer.words.strip()})")
+    return answer
 
 
 def trace(program: str, *, environ: Mapping[str, str], loader: str, deadline: Deadline) -> Answer:
     """Let the loader list what `program` needs in `environ`. No constructor runs."""
     listing = {**environ, "LD_TRACE_LOADED_OBJECTS": "1"}
-    return _run("trace", [loader, program], (), deadline, tail=_environment(listing))
+    return run([loader, program], environ=listing, deadline=deadline)
+
+
+def run(argv: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
+    """Run a program in `environ` for what it prints; stdout and stderr both come as `words`."""
+    return _run("run", [str(len(argv)), *argv], (), deadline, tail=_environment(environ))
 
 
 def _environment(environ: Mapping[str, str]) -> tuple[bytes, ...]:
@@ -228,6 +244,8 @@ def _note(trial: Trial, kind: _Kind, a: int, b: int, raw: bytes) -> None:
         trial.finished = True
     elif kind is _Kind.ENDED:
         trial.wait_status, trial.timed_out = a, b == 1
+    elif kind is _Kind.NOT_RUN:
+        trial.not_run = a
     elif kind is _Kind.LOAD and a & _PRESENT:
         trial.present = b == 1
     elif kind is _Kind.LOAD:

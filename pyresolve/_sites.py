@@ -56,10 +56,11 @@ class Site:
 
 def current() -> Site:
     """Return the site of the running interpreter: its `sys.path` as it is now."""
-    return Site(prefix=Path(sys.prefix), entries=tuple(_entries(sys.path)))
+    return Site(prefix=Path(sys.prefix), entries=tuple(entries(sys.path)))
 
 
-def _entries(paths: list[str]) -> Iterator[Entry]:
+def entries(paths: list[str]) -> Iterator[Entry]:
+    """Yield the directories of an import path, once each."""
     for path in dict.fromkeys(path or os.curdir for path in paths):
         absolute = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
         try:

@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def site(
+    python: str | os.PathLike[str] | None,
+    *,
+    environ: Mapping[str, str],
+    deadline: _probe.Deadline,
+) -> _sites.Site:
+    """Return the site of the workers' interpreter, by default of this one."""
+    if python is None:
+        return _sites.current()
+    from . import _interpreter
+
+    return _interpreter.site_of(python, environ=environ, deadline=deadline)
+
+
 def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -> Driver:
     """Return the NVIDIA driver library that a process started in `environ` finds.
 
@@ -33,17 +47,21 @@ def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -
 
 
 def runtimes(
-    *, environ: Mapping[str, str] | None = None, timeout: float = 10.0
+    *,
+    python: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
 ) -> tuple[Runtime, ...]:
     """Return every libcudart that is installed here, each asked for its version.
 
     First those in packages, then those in a conda prefix, LD_LIBRARY_PATH and the toolkit's
-    directories. Each is loaded in a process of its own. `environ` defaults to os.environ, `timeout`
-    is in seconds and holds for all. Raises what check() raises.
+    directories. Each is loaded in a process of its own. `python` is the interpreter of the
+    workers where it is not this one, `environ` defaults to os.environ, `timeout` is in seconds and
+    holds for all. Raises what check() raises.
     """
     base = dict(os.environ if environ is None else environ)
     deadline = _probe.Deadline(_overrides.timeout(base, timeout))
-    found = _runtime.installed(_sites.current(), base)
+    found = _runtime.installed(site(python, environ=base, deadline=deadline), base)
     if not found:
         return ()
     paths = [os.path.abspath(runtime.path) for runtime in found]  # noqa: PTH100  (links stay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _elf
@@ -10,8 +11,6 @@ from ._types import ElfStatus, Torch
 from ._variants import runtime_major
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ._sites import Site
 
 # Packages that add an accelerator to a torch whose own metadata names none.
@@ -33,6 +32,20 @@ def parse_major(version: str) -> int | None:
     """Return the major of `13`, `12.8` or `12.8.1`, None for anything else."""
     match = re.fullmatch(r"(\d{1,3})(?:\.\d+)*", version.strip(), re.ASCII)
     return int(match[1]) if match else None
+
+
+def runtime_by_rpath(library: Path) -> Path | None:
+    """Return the libcudart that the search path in torch's own library leads to.
+
+    For a process that runs already; where one can be started, the loader is asked instead.
+    """
+    facts = _elf.read(library)
+    soname = next((name for name in facts.needed if runtime_major(name) is not None), None)
+    for entry in (*facts.rpath, *facts.runpath) if soname else ():
+        path = Path(entry.replace("$ORIGIN", str(library.parent)), soname or "")
+        if path.exists():
+            return path.resolve()
+    return None
 
 
 def _describe(site: Site, package: Path, version_py: Path) -> Torch:

@@ -32,6 +32,8 @@ class Status(Enum):
     NOT_LOADABLE = "not_loadable"
     IGNORED = "ignored"
     BYPASSED = "bypassed"
+    NOT_PRELOADED = "not_preloaded"
+    SEVERAL_RUNTIMES = "several_runtimes"
     WRONG_RUNTIME = "wrong_runtime"
     CRASHED = "crashed"
     EXITED = "exited"

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .._errors import OverrideError, PyresolveError
-from . import check, doctor, pick
+from . import audit, check, doctor, env, exec as exec_, pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 _USAGE = 2
 _INTERRUPTED = 130
 
-_COMMANDS = {"pick": pick, "check": check, "doctor": doctor}
+_COMMANDS = {
+    "pick": pick,
+    "env": env,
+    "exec": exec_,
+    "check": check,
+    "doctor": doctor,
+    "audit": audit,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="one JSON document on stdout")
         command.set_defaults(run=module.run)
-    arguments = parser.parse_args(argv)
+    words, behind = _split(list(sys.argv[1:] if argv is None else argv))
+    arguments = parser.parse_args(words, argparse.Namespace(behind=behind))
     try:
         return int(arguments.run(arguments))
     except (OverrideError, ValueError) as error:
@@ -48,6 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of stdout went away: nothing is left to say, not even at exit.
         sys.stdout = None
         return 1
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Take what follows `--` off the words of exec: argparse would take it for ours."""
+    if words[:1] == ["exec"] and "--" in words:
+        at = words.index("--")
+        return words[:at], words[at + 1 :]
+    return words, []
 
 
 def _refuse(arguments: argparse.Namespace, error: Exception, status: int) -> int:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from .._pick import Choice
+
 _STATUS = {Verdict.OK: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 
 
@@ -35,6 +37,27 @@ def print_text(text: str, *, to_stderr: bool = False) -> None:
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
+def pick_from(arguments: argparse.Namespace, *, verify: str = "auto") -> Choice:
+    """Pick with the arguments that add_pick_arguments added."""
+    from .._pick import pick
+
+    return pick(
+        arguments.stem,
+        package=arguments.package,
+        python=arguments.python,
+        cuda=arguments.cuda,
+        verify=verify,
+    )
+
+
+def print_notes(choice: Choice) -> None:
+    """Say on stderr what a person should know about a choice."""
+    for warning in choice.warnings:
+        print_text(f"pyresolve: warning: {warning}", to_stderr=True)
+    if choice.verdict is Verdict.UNKNOWN and choice.report:
+        print_text(f"pyresolve: unknown: {choice.report.message}", to_stderr=True)
+
+
 def add_pick_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which hook is wanted and for what."""
     parser.add_argument(
@@ -49,5 +72,8 @@ def add_pick_arguments(parser: argparse.ArgumentParser) -> None:
         default="torch_memory_saver",
         metavar="P",
         help="the package that ships it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--python", metavar="EXE", help="the interpreter of the workers (default: this one)"
     )
     parser.add_argument("--cuda", metavar="N", help="the CUDA version of the workers: 12, 12.8")

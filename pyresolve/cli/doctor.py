@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _explain
 from .._types import Verdict
-from ._output import add_pick_arguments as add_arguments, exit_status, print_json, print_text
+from ._output import (
+    add_pick_arguments as add_arguments,
+    exit_status,
+    pick_from,
+    print_json,
+    print_text,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +34,7 @@ _MARKS = {Verdict.OK: "good", Verdict.FAIL: "bad", Verdict.UNKNOWN: "doubtful"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Findings:
+    python: str
     facts: Facts
     runtimes: tuple[Runtime, ...]
     choice: Choice | None
@@ -64,34 +71,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examine(arguments: argparse.Namespace) -> _Findings:
-    from .. import _gather, _overrides, _probe, _resolver, _sites
+    from .. import _gather, _overrides, _probe, _resolver
     from .._errors import OverrideError, PyresolveError
-    from .._pick import pick
-    from .._survey import runtimes
+    from .._survey import runtimes, site
 
     environ = dict(os.environ)
+    deadline = _probe.Deadline(_overrides.timeout(environ, _TIMEOUT))
     facts = _gather.gather(
         arguments.stem,
         arguments.package,
         cuda=arguments.cuda,
         asking=_resolver.Ask.NEVER,
-        site=_sites.current(),
+        site=site(arguments.python, environ=environ, deadline=deadline),
         environ=environ,
-        deadline=_probe.Deadline(_overrides.timeout(environ, _TIMEOUT)),
+        deadline=deadline,
     )
     choice, error = None, None
     try:
-        choice = pick(arguments.stem, package=arguments.package, cuda=arguments.cuda)
+        choice = pick_from(arguments)
     except OverrideError:
         raise
     except PyresolveError as failure:
         error = failure
-    return _Findings(facts=facts, runtimes=runtimes(), choice=choice, error=error)
+    found = runtimes(python=arguments.python)
+    python = arguments.python or sys.executable
+    return _Findings(python=python, facts=facts, runtimes=found, choice=choice, error=error)
 
 
 def _rows(findings: _Findings) -> Iterator[_Row]:
     facts, choice = findings.facts, findings.choice
-    yield _Row(label="python", text=sys.executable)
+    yield _Row(label="python", text=findings.python)
     version = facts.package_version or ("version unknown" if facts.package_found else "not found")
     yield _Row(label="package", text=f"{facts.package} {version}")
     for candidate in facts.candidates:
@@ -197,7 +206,7 @@ def _document(findings: _Findings) -> dict[str, Any]:
     return {
         "verdict": findings.verdict.value,
         "remedy": findings.remedy,
-        "python": sys.executable,
+        "python": findings.python,
         "package": {
             "name": facts.package,
             "version": facts.package_version,

@@ -1,0 +1,122 @@
+"""Ask another interpreter where its packages lie. It is started once, in a process of its own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _elf, _probe, _sites
+from ._environ import PRELOAD
+from ._errors import InterpreterError
+from ._types import ElfStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._sites import Site
+
+# Site code may print whatever it likes: the answer is what stands between two nonces. The first
+# element of the path is the directory of the script, which workers do not share.
+_SCRIPT = """\
+import sys, json
+path = sys.path[1:] if sys.path[:1] == [''] else sys.path
+sys.stdout.write('\\n'.join(['', sys.argv[1], json.dumps([sys.prefix, path]), sys.argv[1], '']))
+"""
+
+_answers: dict[object, tuple[str, list[str]]] = {}
+
+
+def site_of(
+    python: str | os.PathLike[str], *, environ: Mapping[str, str], deadline: _probe.Deadline
+) -> Site:
+    """Return the site of the interpreter at `python`, as it sees itself when started in `environ`.
+
+    Its own LD_PRELOAD is left out: a preload that is broken must not keep it from answering. The
+    answer is kept for as long as the file, its pyvenv.cfg and the variables that it reads are the
+    same. Raises InterpreterError where it does not answer.
+    """
+    executable = _resolve(os.fspath(python), environ)
+    variables = {name: value for name, value in environ.items() if name != PRELOAD}
+    key = _key(executable, variables)
+    if key not in _answers:
+        _answers[key] = _ask(executable, variables, deadline)
+    prefix, paths = _answers[key]
+    return _sites.Site(prefix=Path(prefix), entries=tuple(_sites.entries(paths)))
+
+
+def _resolve(python: str, environ: Mapping[str, str]) -> str:
+    if "\0" in python or not python:
+        raise InterpreterError(f"{python!r} names no interpreter", python=python)
+    if "/" in python:
+        return os.path.abspath(python)  # noqa: PTH100  (a venv is known by the link, not its target)
+    found = shutil.which(python, path=environ.get("PATH"))
+    if not found:
+        raise InterpreterError(
+            f"{python} is not on PATH: give the path of the workers' interpreter", python=python
+        )
+    return os.path.abspath(found)  # noqa: PTH100
+
+
+def _key(executable: str, environ: Mapping[str, str]) -> object:
+    def identity(path: str) -> object:
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    home = os.path.dirname(os.path.dirname(executable))  # noqa: PTH120
+    read = {k: v for k, v in environ.items() if k.startswith("PYTHON") or k in ("HOME", "PATH")}
+    return executable, identity(executable), identity(f"{home}/pyvenv.cfg"), tuple(read.items())
+
+
+def _ask(
+    executable: str, environ: Mapping[str, str], deadline: _probe.Deadline
+) -> tuple[str, list[str]]:
+    _refuse_foreign(executable)
+    nonce = os.urandom(8).hex()
+    argv = [executable, "-c", _SCRIPT, nonce]
+    answer = _probe.run(argv, environ=environ, deadline=deadline)
+    trial = answer.trials[0]
+    if trial.not_run is not None:
+        remedy = "give the path of the workers' interpreter"
+        if trial.not_run == errno.EACCES:
+            remedy = "it may not be executed by this user"
+        raise InterpreterError(
+            f"{executable} cannot be started ({os.strerror(trial.not_run)}): {remedy}",
+            python=executable,
+        )
+    if answer.timed_out or trial.timed_out:
+        raise InterpreterError(
+            f"{executable} did not answer within {deadline.timeout:g} s and was killed: its"
+            " start-up hangs (a .pth file or sitecustomize?), or raise the timeout",
+            python=executable,
+        )
+    match = re.search(rf"^{nonce}\n(.*)\n{nonce}$", answer.words, re.M)
+    if not match:
+        words = " ".join(answer.words.split())[:200] or "it said nothing"
+        raise InterpreterError(
+            f"{executable} does not answer as Python does ({words}): give the path of the workers'"
+            " interpreter",
+            python=executable,
+        )
+    prefix, paths = json.loads(match[1])
+    return prefix, [path for path in paths if isinstance(path, str)]
+
+
+def _refuse_foreign(executable: str) -> None:
+    facts = _elf.read(executable)
+    if facts.status in (ElfStatus.SOUND, ElfStatus.FOREIGN) and not facts.host:
+        diagnosis = _elf.diagnose(facts)
+        raise InterpreterError(diagnosis.message if diagnosis else executable, python=executable)
+    if facts.interpreter and "ld-musl" in facts.interpreter:
+        raise InterpreterError(
+            f"{executable} runs on musl libc ({facts.interpreter}), where no hook that is built for"
+            " glibc can be loaded: use an interpreter for glibc",
+            python=executable,
+        )
