@@ -59,7 +59,7 @@ static int pipe_open(int32_t *read_end, int32_t *write_end) {
     *write_end = ends[1];
     if (ends[1] <= PYR_WIRE_STUB_FD) {
         *write_end = fcntl(ends[1], F_DUPFD_CLOEXEC, PYR_WIRE_STUB_FD + 1);
-        int saved = errno;
+        int saved = errno == EINVAL ? EMFILE : errno; /* EINVAL: beyond RLIMIT_NOFILE */
         close(ends[1]);
         errno = saved;
     }

@@ -14,6 +14,7 @@ from ._environ import (
     PRELOAD,
     delta,
     join_preload,
+    literal,
     parse_library_path,
     parse_preload,
 )
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ._sites import Site
-    from ._types import ElfFacts
+    from ._types import Diagnosis, ElfFacts
+
+EXPLAINED = (Status.MISSING_DEPENDENCY, Status.CRASHED)
+"""The causes about which explain() finds out more."""
 
 _SYSTEM_PLACES = "the loader's cache and default directories"
 
@@ -57,12 +61,13 @@ def check(
     if report is None and chosen is Mode.DLOPEN:
         report = load(name, environ=environ, deadline=deadline)
     elif report is None:
-        name = os.path.abspath(name) if "/" in name else name  # noqa: PTH100  (links stay)
-        report = rehearse(name, environ=_preloading(name, environ), deadline=deadline)
-    if report.status is Status.MISSING_DEPENDENCY:
+        environ = _preloading(name, environ)
+        report = rehearse(name, environ=environ, deadline=deadline)
+    if report.status in EXPLAINED:
         from . import _sites
 
         report = explain(report, environ=environ, site=_sites.current(), deadline=deadline)
+    report = replace(report, path=Path(path))
     return replace(report, elapsed=time.monotonic() - started)
 
 
@@ -99,7 +104,8 @@ def rehearse(
     if not driver_absent and _lacks(report, DRIVER_SONAME):
         answer, report = trial(environ, stub=True)
     if not answer.trials[0].started and report.status is not Status.TIMED_OUT:
-        others = [item for item in parse_preload(environ.get(PRELOAD)) if item != hook]
+        own = (hook, os.path.basename(hook))  # noqa: PTH119
+        others = [item for item in parse_preload(environ.get(PRELOAD)) if item not in own]
         without = {**environ, PRELOAD: join_preload(others)}
         if (
             not (alone := _probe.preload(hook, environ=without, deadline=deadline))
@@ -113,8 +119,15 @@ def rehearse(
 def explain(
     report: LoadReport, *, environ: Mapping[str, str], site: Site, deadline: _probe.Deadline
 ) -> LoadReport:
-    """Complete a MISSING_DEPENDENCY: all that is missing, where it was searched and where it is."""
+    """Look for more about a failure than one trial shows; for a report whose status is EXPLAINED.
+
+    All that is missing, where it was searched and where it is; the file that broke under the
+    loader's hands.
+    """
     target = os.fspath(report.path)
+    if report.status is Status.CRASHED:
+        broken = _broken_file(target, environ)
+        return _judge.with_broken_file(report, broken) if broken else report
     loader = _elf.read(_probe.HELPER).interpreter
     names = [missing.name for missing in report.missing]
     found: Sequence[str] = ()
@@ -131,15 +144,27 @@ def explain(
     return _judge.with_missing(report, missing)
 
 
+def _broken_file(target: str, environ: Mapping[str, str]) -> Diagnosis | None:
+    """Return what is wrong with a file that `target` needs and the loader would take first."""
+    pending, seen = [target], {target}
+    while pending:
+        user = _elf.read(pending.pop())
+        if diagnosis := _elf.diagnose(user):
+            return diagnosis
+        places = [place for place in _searched(user, environ) if place != _SYSTEM_PLACES]
+        for soname in user.needed:
+            paths = (os.path.join(place, soname) for place in places)  # noqa: PTH118
+            path = next((path for path in paths if os.path.exists(path)), None)  # noqa: PTH110
+            if path and path not in seen:
+                seen.add(path)
+                pending.append(path)
+    return None
+
+
 def _missing(
     name: str, users: Sequence[ElfFacts], environ: Mapping[str, str], site: Site
 ) -> Missing:
     user = next((facts for facts in users if name in facts.needed), None)
-    searched: list[str] = []
-    if user:
-        origin = os.fspath(user.path.parent)
-        searched += [entry.replace("$ORIGIN", origin) for entry in (*user.rpath, *user.runpath)]
-    searched += [element or os.curdir for element in parse_library_path(environ.get(LIBRARY_PATH))]
     lying = copies(name, site, environ)
     broken = {
         path: diagnosis.message for path in lying if (diagnosis := _elf.diagnose(_elf.read(path)))
@@ -147,11 +172,23 @@ def _missing(
     return Missing(
         name=name,
         needed_by=os.fspath(user.path) if user else None,
-        searched=(*searched, _SYSTEM_PLACES),
+        searched=_searched(user, environ),
         elsewhere=tuple(path for path in lying if path not in broken),
         unusable=tuple(broken.values()),
         supplier=supplier(name),
     )
+
+
+def _searched(user: ElfFacts | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where the loader looks for what `user` needs, in its order (ld.so(8))."""
+    elements = parse_library_path(environ.get(LIBRARY_PATH))
+    variable = [element or os.curdir for element in elements]
+    if user is None:
+        return (*variable, _SYSTEM_PLACES)
+    origin = os.fspath(user.path.parent)
+    rpath = [entry.replace("$ORIGIN", origin) for entry in user.rpath]
+    runpath = [entry.replace("$ORIGIN", origin) for entry in user.runpath]
+    return (*rpath, *variable, *runpath, _SYSTEM_PLACES)
 
 
 def _lacks(report: LoadReport, name: str) -> bool:
@@ -170,9 +207,10 @@ def _name(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if not isinstance(name, str):
         raise TypeError(f"expected a path as text, not {name!r}: use os.fsdecode")
-    # A text is the loader's to search where it has no slash, a path object always means a file.
-    if not isinstance(path, str) and "/" not in name:
-        return os.path.join(os.curdir, name)  # noqa: PTH118  (Path would drop the ./)
+    # A text is the loader's to search where it has no slash, a path object always means a file. Not
+    # normalized: `link/..` is not where it seems to be.
+    if "/" in name or not isinstance(path, str):
+        return os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118
     return name
 
 
@@ -182,4 +220,4 @@ def _preloading(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)
     if "/" in name:
         return {**environ, **delta(environ, hook=name)}
-    return {**environ, PRELOAD: join_preload((name, *preloads))}
+    return {**environ, PRELOAD: join_preload((literal(name, PRELOAD, name), *preloads))}

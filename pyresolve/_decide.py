@@ -58,35 +58,50 @@ def decide(facts: Facts) -> Decision | None:
     its own is NoVariantError, never another major's build. NotCudaError where torch is built for
     another accelerator and the user laid down nothing else.
     """
-    if facts.forced:
-        return _decision(facts, facts.forced, Source.OVERRIDE, [_forced(facts.forced)], [])
     torch = facts.torch
-    if torch and torch.accelerator and not facts.override:
+    if torch and torch.accelerator and not facts.override and not facts.forced:
         raise NotCudaError(
             f"torch in {torch.root} is built for {torch.accelerator}, not for CUDA: this hook has"
             " nothing to do there; start the workers without it",
             accelerator=torch.accelerator,
         )
     usable = [candidate for candidate in facts.candidates if not candidate.problem]
-    if not usable:
+    named = facts.forced or (None if facts.override else facts.resolved)
+    if not usable and not named:
         raise _no_build(facts)
     evidence = list(_evidence(facts, usable))
+    if named:
+        return _follow(facts, named, usable, evidence)
     first = next((item for item in evidence if item.major is not None), None)
     if first:
         warnings = list(_contradictions(first, evidence))
         if first.source is Source.FOUND_RUNTIME:
             warnings += _guess(facts, usable)
-        if first.source is Source.RESOLVER and facts.resolved:
-            return _decision(facts, facts.resolved, first.source, evidence, warnings)
         chosen = _of_major(usable, first.major)
         if not chosen:
             raise _no_major(facts, usable, first)
         return _decision(facts, chosen, first.source, evidence, warnings)
-    if facts.resolved:
-        return _decision(facts, facts.resolved, Source.RESOLVER, evidence, [])
     if facts.trials is None:
         return None
     return _last_resort(facts, usable, evidence, facts.trials)
+
+
+def _follow(
+    facts: Facts, named: Candidate, usable: list[Candidate], evidence: list[Evidence]
+) -> Decision:
+    """Take the file that the user or the package's resolver names, whatever it links.
+
+    But for a resolver that does not look at torch, as that of torch_memory_saver 0.0.9: where it
+    leads to another major than torch's, and there is no build for torch's, the workers would die.
+    """
+    first, *others = evidence
+    if first.source is Source.RESOLVER and first.major is not None:
+        wanted = next((item for item in others if item.major is not None), first)
+        known = wanted.source in (Source.TORCH_RUNTIME, Source.TORCH_METADATA)
+        if known and wanted.major != first.major and not _of_major(usable, wanted.major):
+            raise _no_major(facts, usable, wanted)
+    warnings = list(_contradictions(first, evidence)) if first.major is not None else []
+    return _decision(facts, named, first.source, evidence, warnings)
 
 
 def _decision(
@@ -118,7 +133,10 @@ def _decision(
 
 
 def _evidence(facts: Facts, usable: list[Candidate]) -> Iterator[Evidence]:
-    if facts.override:
+    if facts.forced:
+        text = f"PYRESOLVE_PRELOAD={facts.forced.path}"
+        yield Evidence(source=Source.OVERRIDE, text=text, major=facts.forced.major)
+    elif facts.override:
         major, where = facts.override
         yield Evidence(source=Source.OVERRIDE, text=where, major=major)
     if facts.resolved:
@@ -133,14 +151,6 @@ def _evidence(facts: Facts, usable: list[Candidate]) -> Iterator[Evidence]:
     else:
         yield Evidence(source=Source.TORCH_METADATA, text="torch is not installed")
     yield _found(facts, usable)
-
-
-def _forced(candidate: Candidate) -> Evidence:
-    return Evidence(
-        source=Source.OVERRIDE,
-        text=f"PYRESOLVE_PRELOAD={candidate.path}",
-        major=candidate.major,
-    )
 
 
 def _torch_runtime(facts: Facts, torch: Torch) -> Evidence:
@@ -173,17 +183,23 @@ def _found(facts: Facts, usable: list[Candidate]) -> Evidence:
     runtimes, where = _reachable(facts)
     if not runtimes:
         return Evidence(source=source, text="no CUDA runtime in the loader's reach nor on disk")
-    names = ", ".join(
+    text = f"{where} {_names(runtimes)}"
+    if facts.loader_runtimes and facts.installed:
+        text += f"; installed are {_names(facts.installed)}"
+    return Evidence(source=source, text=text, major=_best(facts, runtimes, usable))
+
+
+def _names(runtimes: Iterable[Runtime]) -> str:
+    return ", ".join(
         f"{r.path} (CUDA {_version(r)}{f', {r.distribution}' if r.distribution else ''})"
         for r in runtimes
     )
-    return Evidence(source=source, text=f"{where}: {names}", major=_best(facts, runtimes, usable))
 
 
 def _reachable(facts: Facts) -> tuple[tuple[Runtime, ...], str]:
     if facts.loader_runtimes:
         return facts.loader_runtimes, "the loader finds"
-    return facts.installed, "on disk, out of the loader's reach"
+    return facts.installed, "out of the loader's reach, but installed are"
 
 
 def _best(facts: Facts, runtimes: Iterable[Runtime], usable: list[Candidate]) -> int:
@@ -290,7 +306,10 @@ def _no_major(facts: Facts, usable: list[Candidate], wanted: Evidence) -> NoVari
     )
     version = f" {facts.package_version}" if facts.package_version else ""
     problems = "".join(f"; {c.problem}" for c in facts.candidates if c.problem)
+    broken = any(c.problem and c.named == wanted.major for c in facts.candidates)
     remedy = f"pip install --upgrade {facts.package}"
+    if broken:
+        remedy = f"pip install --force-reinstall --no-deps {facts.package}"
     return NoVariantError(
         f"the workers use CUDA {wanted.major} ({wanted.source.value}: {wanted.text}), and"
         f" {facts.package}{version} has no build for it, only {builds}{problems}; install a version"

@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from ._errors import ProbeError
 from ._native import ffi, lib
 from ._types import Diagnosis, ElfFacts, ElfStatus, Status, VersionNeed
 
@@ -24,6 +25,13 @@ _MACHINES = {
     183: "aarch64",
     243: "riscv",
     258: "loongarch",
+}
+
+# Errors of open that say nothing about the file.
+_OURS = {
+    errno.EMFILE: "this process has too many files open: raise ulimit -n",
+    errno.ENFILE: "the system has too many files open",
+    errno.ENOMEM: "the system is out of memory",
 }
 
 _REINSTALL = "reinstall the package it came from"
@@ -57,7 +65,7 @@ def read(path: os.PathLike[str] | str) -> ElfFacts:
     """Read the headers of the file at `path`; whatever it holds, the answer is a result.
 
     The file is neither loaded nor mapped, and a FIFO or a device does not block. Facts that were
-    read before a failure are kept.
+    read before a failure are kept. Raises ProbeError only where no file at all could be opened.
     """
     try:
         encoded = os.fsencode(path)
@@ -68,6 +76,8 @@ def read(path: os.PathLike[str] | str) -> ElfFacts:
 
     out = _new("struct pyr_elf *")
     status = _STATUS[lib.pyr_elf_read(encoded, out)]
+    if out.sys_errno in _OURS:
+        raise ProbeError(f"{_printable(Path(path))} cannot be looked at: {_OURS[out.sys_errno]}")
     opened = out.inode != 0
     names: dict[bytes, list[str]] = {}
     versions: list[VersionNeed] = []

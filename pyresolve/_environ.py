@@ -93,7 +93,7 @@ def delta(
     )
     result = {PRELOAD: join_preload((*elements, *kept))}
 
-    wanted = _once((*homes, *(_literal(path, LIBRARY_PATH, path) for path in library_path)))
+    wanted = _once((*homes, *(literal(path, LIBRARY_PATH, path) for path in library_path)))
     present = parse_library_path(environ.get(LIBRARY_PATH))
     if present[: len(wanted)] != wanted:
         result[LIBRARY_PATH] = join_library_path((*wanted, *present))
@@ -107,11 +107,11 @@ def _spell(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     homes: dict[str, str] = {}
     for path in paths:
         if " " not in path:
-            elements.append(_literal(path, PRELOAD, path))
+            elements.append(literal(path, PRELOAD, path))
             continue
         directory, name = posixpath.split(path.rstrip("/"))
-        elements.append(_literal(name, PRELOAD, path))
-        home = homes.setdefault(name, _literal(directory, LIBRARY_PATH, path))
+        elements.append(literal(name, PRELOAD, path))
+        home = homes.setdefault(name, literal(directory, LIBRARY_PATH, path))
         # The loader would find the first one twice and never the second.
         if home != directory:
             raise UnrepresentablePathError(
@@ -124,7 +124,7 @@ def _spell(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     return elements, list(homes.values())
 
 
-def _literal(element: str, variable: str, path: str) -> str:
+def literal(element: str, variable: str, path: str) -> str:
     """Return the element, a part of `path`, if the loader takes it from `variable` as it stands."""
     if found := _NOT_LITERAL[variable].search(element):
         raise UnrepresentablePathError(

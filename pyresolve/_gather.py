@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +42,15 @@ def gather(
     """Look at the packages in `site` and ask the loader in `environ`. Raises as pick() does."""
     if not stem or "/" in stem:
         raise ValueError(f"stem is {stem!r}: give the file name of the hook without its suffix")
+    if not re.fullmatch(r"\w[\w-]*", package):
+        raise ValueError(f"package is {package!r}: give the name under which it is imported")
     candidates = _variants.candidates(site, package, stem)
     installed = _runtime.installed(site, environ)
     torch = _torch.find(site)
     sonames = {c.runtime for c in candidates if c.runtime} | {r.path.name for r in installed}
     seen = _ask_loader(torch, sorted(sonames), environ, deadline)
     answer = _resolver.ask(package, stem, asking)
-    distribution = next(site.distributions(package.replace("-", "_").lower()), None)
+    distribution = next(site.distributions(re.escape(package.replace("-", "_").lower())), None)
     return _decide.Facts(
         package=package,
         stem=stem,
@@ -101,20 +104,23 @@ def _ask_loader(
     libc10_cuda.so maps the libcudart that torch will use: its RPATH beats the environment.
     """
     library = os.fspath(torch.library) if torch and torch.library else None
-    targets = [*([library] if library else []), *sonames] or [_runtime.DRIVER_SONAME]
+    # The driver comes first, in a child of its own: it is what most of the others depend on.
+    targets = [_runtime.DRIVER_SONAME, *([library] if library else []), *sonames]
     answer = _probe.load(targets, environ=environ, deadline=deadline)
-    runtimes = [_judge.runtime_of(trial) for trial in answer.trials]
+    driver, *trials = answer.trials
     torchs, problem = None, None
     if library:
-        torchs = runtimes.pop(0)
+        trial = trials.pop(0)
+        torchs = _judge.runtime_of(trial)
         if torchs is None:
-            report = _judge.of_load(library, answer, answer.trials[0], timeout=deadline.timeout)
+            report = _judge.of_load(library, answer, trial, timeout=deadline.timeout)
             problem = report.message
+    runtimes = [_judge.runtime_of(trial) for trial in trials]
     return _Seen(
         torchs=torchs,
         torch_problem=problem,
         by_name=tuple(runtime for runtime in runtimes if runtime),
-        driver=answer.trials[0].driver or Driver(problem="it could not be asked for"),
+        driver=driver.driver or Driver(problem="it could not be asked for"),
     )
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from ._causes import Cause
     from ._probe import Answer, Trial
+    from ._types import Diagnosis
+
+_NAME_MAX = 255  # bytes in one component of a path
 
 _NO_DRIVER = (
     "all that {name} needs resolves but the NVIDIA driver (libcuda.so.1), which this host lacks:"
@@ -38,12 +41,20 @@ _REBUILT = "reinstall it in a version that goes with what it links"
 
 def of_file(name: str, mode: Mode) -> LoadReport | None:
     """Report what is wrong with the file itself; None where that does not settle it."""
-    if "/" not in name and "\0" not in name:
-        return None  # for the loader to search
+    if _is_for_the_loader(name):
+        return None
     diagnosis = _elf.diagnose(_elf.read(name))
     if not diagnosis:
         return None
     return _fail(name, mode, diagnosis.status, diagnosis.message)
+
+
+def _is_for_the_loader(name: str) -> bool:
+    """Tell whether this is a name to search: the loader would take "" for the program."""
+    try:
+        return "/" not in name and "\0" not in name and 0 < len(os.fsencode(name)) <= _NAME_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadReport:
@@ -51,7 +62,7 @@ def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadR
     if not answer.hello and not answer.timed_out:
         return of_broken_environment(name, Mode.DLOPEN, answer)
     driver = trial.driver or Driver()
-    facts = _Facts(name, Mode.DLOPEN, trial, driver)
+    facts = _Facts(name, Mode.DLOPEN, trial, driver, answer.elapsed)
     if abrupt := _abrupt(facts, answer, timeout):
         return abrupt
     last, first = trial.attempts[-1], trial.attempts[0]
@@ -71,7 +82,7 @@ def of_preload(
     """Report on a trial in preload mode, whose driver was the stub where `stub` says so."""
     trial = answer.trials[0]
     driver = Driver(problem=f"{DRIVER_SONAME} is not here") if stub else trial.driver or Driver()
-    facts = _Facts(name, Mode.PRELOAD, trial, driver)
+    facts = _Facts(name, Mode.PRELOAD, trial, driver, answer.elapsed)
     if not trial.started and not trial.timed_out and not answer.timed_out:
         cause = _causes.of_words(answer.words)
         if cause.status is not Status.NOT_LOADABLE or cause.file:
@@ -153,6 +164,12 @@ def with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport
     return replace(report, missing=missing, message=text, remedy=remedy)
 
 
+def with_broken_file(report: LoadReport, diagnosis: Diagnosis) -> LoadReport:
+    """Name the file behind a crash of the loader itself: it maps files and trusts their headers."""
+    message = f"{report.path} needs a file that is unusable: {diagnosis.message}"
+    return replace(report, status=diagnosis.status, message=message)
+
+
 def runtime_of(trial: Trial) -> Runtime | None:
     """Return the libcudart that a process uses: of several the one mapped first."""
     for path, version in trial.runtimes.items():
@@ -175,11 +192,12 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
 class _Facts:
     """What every report on one trial has in common."""
 
-    def __init__(self, name: str, mode: Mode, trial: Trial, driver: Driver) -> None:
+    def __init__(self, name: str, mode: Mode, trial: Trial, driver: Driver, elapsed: float) -> None:
         self.name = name
         self.mode = mode
         self.trial = trial
         self.driver = driver
+        self.elapsed = elapsed
         self.runtime = runtime_of(trial)
 
     def report(
@@ -203,6 +221,7 @@ class _Facts:
             loaded=tuple(Path(path) for path in self.trial.objects if path not in stubs),
             runtime=self.runtime,
             driver=self.driver,
+            elapsed=self.elapsed,
         )
 
     def fail(self, status: Status, message: str, *, undefined: Iterable[str] = ()) -> LoadReport:

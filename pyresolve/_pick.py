@@ -22,7 +22,7 @@ from . import (
     _variants,
 )
 from ._errors import NotLoadableError
-from ._types import LoadReport, Pin, Status, Verdict
+from ._types import LoadReport, Pin, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -222,7 +222,7 @@ def _rehearsed(
     context: _Context, environ: Mapping[str, str], pin: Pin, deadline: _probe.Deadline
 ) -> _launch.Launch:
     launch = _launch.plan(context.hook, environ=environ, pin=pin, deadline=deadline)
-    if launch.report.status is not Status.MISSING_DEPENDENCY:
+    if launch.report.status not in _check.EXPLAINED:
         return launch
     final = {**environ, **launch.change}
     report = _check.explain(launch.report, environ=final, site=context.site, deadline=deadline)

@@ -153,8 +153,8 @@ def run(argv: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) 
 
 def _environment(environ: Mapping[str, str]) -> tuple[bytes, ...]:
     pairs = tuple(os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environ.items())
-    for pair in pairs:
-        if b"\0" in pair or pair.startswith(b"="):
+    for name, pair in zip(environ, pairs, strict=True):
+        if b"\0" in pair or "=" in name or not name:
             raise ValueError(f"no process can be given the environment variable {pair!r}")
     return pairs
 
@@ -258,8 +258,9 @@ def _note(trial: Trial, kind: _Kind, a: int, b: int, raw: bytes) -> None:
     elif kind is _Kind.DRIVER:
         trial.driver = _driver(text, a, b)
     elif kind is _Kind.SYMBOL:
-        name, actual, own = text.split("\0")
-        trial.symbols[name] = (actual, own)
+        name, *owners = text.split("\0")
+        if len(owners) == 2:  # the target may have written to the board
+            trial.symbols[name] = (owners[0], owners[1])
     elif kind is _Kind.UNDEFINED and text not in trial.undefined:
         trial.undefined.append(text)
 
@@ -281,7 +282,8 @@ def _failed(call: str, number: int) -> ProbeError:
         " pids limit of the container)",
         errno.ENOMEM: "the system is out of memory",
         errno.EMFILE: "this process has too many files open: raise ulimit -n",
+        errno.EBADF: "this process may open too few files: raise ulimit -n",  # dup2 in the child
         errno.ENFILE: "the system has too many files open",
         errno.E2BIG: "the environment is larger than the kernel takes for a new process",
-    }.get(number, "this is not expected: please report it")
+    }.get(number, f"{HELPER} may be damaged: reinstall pyresolve-native")
     return ProbeError(f"the probe failed in {call} ({os.strerror(number)}): {remedy}")

@@ -25,6 +25,11 @@ _LAST_SUFFIXED_MAJOR = 12  # later wheels carry the major in their version, not 
 
 def directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:
     """Yield the directories that may hold CUDA libraries: the environment's before the system's."""
+    for path, origin in _directories(site, environ):
+        yield path.absolute(), origin  # a variable may hold a relative path
+
+
+def _directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:
     for package in site.packages("nvidia"):
         for part in _names(package):
             yield package / part / "lib", Origin.PACKAGE

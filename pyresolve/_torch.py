@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 # Packages that add an accelerator to a torch whose own metadata names none.
 _PLUGINS = {"torch_npu": "Ascend NPU", "torch_musa": "Moore Threads MUSA"}
 
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the import of ast and all that it brings
+_VERSION_PY_SIZE = 65536  # bytes: the real one has some 300
+_ASSIGNMENT = re.compile(
+    r"^(?P<name>__version__|cuda|hip|xpu)[ \t]*(?::[^=\n]*)?=[ \t]*(?P<value>[^\n#]*[^\s#])", re.M
+)
 
 
 def find(site: Site) -> Torch | None:
@@ -50,31 +53,31 @@ def runtime_by_rpath(library: Path) -> Path | None:
 
 def _describe(site: Site, package: Path, version_py: Path) -> Torch:
     library, library_major = _library(package)
-    names, problem = _constants(version_py)
-    cuda, major = names.get("cuda"), None
-    if isinstance(cuda, str):
-        major = parse_major(cuda)
-        if major is None:
-            problem = f"{version_py} says cuda = {cuda!r}, which is no version"
-    elif not problem and "cuda" not in names:
-        problem = f"{version_py} does not say what CUDA torch was built for"
-    version = names.get("__version__")
+    values, problem = _assignments(version_py)
+    written = values.get("cuda")
+    cuda = _literal(written)
+    major = parse_major(cuda) if cuda is not None else None
+    if written is None:
+        problem = problem or f"{version_py} does not say what CUDA torch was built for"
+    elif written != "None" and major is None:
+        shown = written[:80] if written.isprintable() else ascii(written[:80])
+        problem = f"{version_py} says cuda = {shown}, which is no version"
     return Torch(
         root=package.parent,
-        version=version if isinstance(version, str) else None,
-        cuda=cuda if isinstance(cuda, str) else None,
+        version=_literal(values.get("__version__")),
+        cuda=cuda,
         major=major,
-        accelerator=None if cuda else _accelerator(site, names),
+        accelerator=None if major is not None else _accelerator(site, values),
         library=library,
         library_major=library_major,
         problem=problem,
     )
 
 
-def _accelerator(site: Site, names: dict[str, object]) -> str | None:
+def _accelerator(site: Site, values: dict[str, str]) -> str | None:
     for name, label in (("hip", "ROCm"), ("xpu", "Intel XPU")):
-        if names.get(name):
-            return f"{label} {names[name]}"
+        if version := _literal(values.get(name)):
+            return f"{label} {version}"
     for plugin, label in _PLUGINS.items():
         if next(site.packages(plugin), None):
             return f"{label} ({plugin})"
@@ -91,27 +94,22 @@ def _library(package: Path) -> tuple[Path | None, int | None]:
     return path, next((major for major in majors if major is not None), None)
 
 
-def _constants(path: Path) -> tuple[dict[str, object], str | None]:
-    """Return what a module assigns as constants at its top level, or why it cannot be read."""
-    import _ast
+def _assignments(path: Path) -> tuple[dict[str, str], str | None]:
+    """Return the text that a module assigns to each name that counts, or why it cannot be read.
 
+    As text, and not compiled: the file may be anything, and the compiler's warnings about it would
+    be the caller's.
+    """
     try:
-        source = path.read_bytes()
-        tree = compile(source, path, "exec", _ONLY_AST, dont_inherit=True)
+        with path.open("rb") as file:
+            source = file.read(_VERSION_PY_SIZE).decode("utf-8-sig", errors="replace")
     except OSError as error:
         return {}, f"{path} cannot be read ({error.strerror})"
-    except (SyntaxError, ValueError):
-        if source.startswith(b"version https://git-lfs"):
-            return {}, f"{path} is a Git LFS pointer, not the file: run git lfs pull"
-        return {}, f"{path} is not Python"
-    constants: dict[str, object] = {}
-    for node in tree.body:
-        targets: list[_ast.expr] = []
-        if isinstance(node, _ast.Assign):
-            targets = node.targets
-        elif isinstance(node, _ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, _ast.Name) and isinstance(node.value, _ast.Constant):
-                constants[target.id] = node.value.value
-    return constants, None
+    if source.startswith("version https://git-lfs"):
+        return {}, f"{path} is a Git LFS pointer, not the file: run git lfs pull"
+    return {match["name"]: match["value"] for match in _ASSIGNMENT.finditer(source)}, None
+
+
+def _literal(text: str | None) -> str | None:
+    match = re.fullmatch(r"""(['"])([^'"\\]*)\1""", text or "")
+    return match[2] if match else None
