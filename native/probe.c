@@ -20,7 +20,7 @@
 
 enum {
     /* The helper holds the same deadline and answers by itself; this much later it is too late. */
-    GRACE_MS = 200,
+    GRACE_MS = 500,
     /* How often to look whether the helper is dead although its pipe is open: a fork by another
      * thread of the caller may hold a copy of the write end. */
     LOOK_MS = 20,

@@ -268,10 +268,13 @@ def _last_resort(
 
 
 def _of_major(usable: list[Candidate], major: int | None) -> Candidate | None:
-    """Return the build for a major: first by place, there one that says so in its name."""
+    """Return the build for a major: first by place, there one that says so in its name.
+
+    Where there is none, a build that links no CUDA runtime and names no major goes with any.
+    """
     matches = [candidate for candidate in usable if candidate.major == major]
     if not matches:
-        return None
+        return next((candidate for candidate in usable if candidate.major is None), None)
     place = matches[0].path.parent
     beside = [candidate for candidate in matches if candidate.path.parent == place]
     return next((candidate for candidate in beside if candidate.named == major), matches[0])

@@ -124,7 +124,7 @@ def of_broken_environment(name: str, mode: Mode, answer: Answer) -> LoadReport:
         how = _causes.signal_name(os.WTERMSIG(status))
     elif status is not None:
         how = f"exit status {os.WEXITSTATUS(status)}"
-    words = " ".join(answer.words.split()) or "without a word"
+    words = _words(answer) or "without a word"
     return _fail(
         name,
         mode,
@@ -234,6 +234,11 @@ def _fail(name: str, mode: Mode, status: Status, message: str) -> LoadReport:
     )
 
 
+def _words(answer: Answer) -> str:
+    """Return what was said, in one line and each thing once."""
+    return " ".join(" ".join(dict.fromkeys(answer.words.splitlines())).split())[:300]
+
+
 def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
     ended = _causes.how_it_ended(facts.trial)
     if answer.timed_out or (ended and ended[0] is Status.TIMED_OUT):
@@ -243,7 +248,7 @@ def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
             " constructor hangs, or raise the timeout if this host is slow",
         )
     if ended:
-        words = " ".join(answer.words.split())[:200]
+        words = _words(answer)
         said = f", having said: {words}" if words else ""
         verb = "loading" if facts.mode is Mode.DLOPEN else "preloading"
         return facts.fail(

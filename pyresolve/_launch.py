@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._probe import Deadline
     from ._types import Runtime
 
+_TMS = "torch_memory_saver"
 _LISTS_SINCE = (0, 0, 10)  # torch_memory_saver before that takes LD_PRELOAD for one path
 
 
@@ -112,7 +113,7 @@ def _ways(hook: Hook, runtime: Runtime) -> Iterator[Pin]:
 
 
 def _reads_lists(hook: Hook) -> bool:
-    if hook.package != "torch_memory_saver" or hook.version is None:
+    if hook.package != _TMS or hook.version is None:
         return True
     numbers = tuple(int(part) for part in hook.version.split(".") if part.isdecimal())
     return numbers >= _LISTS_SINCE
@@ -151,7 +152,14 @@ def _notes(hook: Hook, environ: Mapping[str, str]) -> Iterator[str]:
     for element in preloads[1:]:
         if "/" in element and (diagnosis := _elf.diagnose(_elf.read(element))):
             yield f"the loader ignores a preload that was there before: {diagnosis.message}"
-    if len(preloads) > 1 and not _reads_lists(hook):
+    if hook.package == _TMS and _reads_lists(hook):
+        named = [item for item in preloads if _TMS in item]
+        if len(named) != 1:
+            yield (
+                f"{hook.package} wants exactly one element of {PRELOAD} that contains {_TMS!r} and"
+                f" finds {len(named)} ({', '.join(named)}): move the others to another directory"
+            )
+    elif len(preloads) > 1 and not _reads_lists(hook):
         yield (
             f"{hook.package} {hook.version} takes the whole of {PRELOAD} for one path and will not"
             f" find itself among {len(preloads)}: install 0.0.10 or newer, or start the workers"

@@ -21,14 +21,15 @@ from . import (
     _survey,
     _variants,
 )
+from ._environ import PRELOAD, parse_preload
 from ._errors import NotLoadableError
-from ._types import LoadReport, Pin, Verdict
+from ._types import LoadReport, Pin, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ._types import Driver, Evidence, Runtime, Source
+    from ._types import Candidate, Driver, Evidence, Runtime, Source
 
 _AnyEnum = TypeVar("_AnyEnum", bound=Enum)
 
@@ -43,11 +44,11 @@ class Verify(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """What `Choice.env` needs to work out another environment."""
+    """What `Choice.env` needs to work out another environment than `environ`."""
 
-    hook: _launch.Hook
+    facts: _decide.Facts
+    candidate: Candidate
     site: _sites.Site
-    driver: Driver
     verify: Verify
     timeout: float
     environ: dict[str, str]
@@ -99,8 +100,12 @@ class Choice:
         if context.launch and how is Pin.AUTO and base == context.environ:
             return dict(context.launch.change)
         deadline = _probe.Deadline(_overrides.timeout(base, context.timeout))
-        launch = _rehearsed(context, base, how, deadline)
-        _enforce(launch.report, context.driver, context.verify)
+        facts = context.facts
+        if base != context.environ:
+            facts = _gather.look(facts, site=context.site, environ=base, deadline=deadline)
+            context = replace(context, facts=facts, environ=base)
+        launch = _rehearsed(context, how, deadline)
+        _enforce(launch.report, facts.driver, context.verify)
         return dict(launch.change)
 
     def explain(self) -> str:
@@ -156,40 +161,52 @@ def pick(
         decision = _decide.decide(facts)
     assert decision is not None, "with trials there is always a decision"
 
-    hook = _hook(facts, decision.candidate.path, decision.candidate.major, stem)
     context = _Context(
-        hook=hook,
+        facts=facts,
+        candidate=decision.candidate,
         site=site,
-        driver=facts.driver,
         verify=checking,
         timeout=timeout,
         environ=base,
         launch=None,
     )
-    warnings = [*decision.warnings, *_host_warnings(facts.driver, base)]
-    verdict, report, runtime = Verdict.UNKNOWN, None, hook.torchs
-    if checking is not Verify.NEVER:
-        launch = _rehearsed(context, base, Pin.AUTO, deadline)
-        context = replace(context, launch=launch)
-        report, verdict = launch.report, launch.report.verdict
-        runtime = report.runtime or hook.torchs
-        warnings += launch.notes
-        _enforce(report, facts.driver, checking)
-        if verdict is Verdict.FAIL:
-            warnings.append(
-                f"{report.message}; this host has no driver, so that the workers may differ"
-            )
-    return Choice(
+    choice = Choice(
         path=decision.candidate.path,
         cuda_major=decision.candidate.major,
         source=decision.source,
-        verdict=verdict,
-        report=report,
-        runtime=runtime,
+        verdict=Verdict.UNKNOWN,
+        report=None,
+        runtime=facts.torch_runtime,
         driver=facts.driver,
         evidence=decision.evidence,
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=(*decision.warnings, *_host_warnings(facts, base)),
         _context=context,
+    )
+    return choice if checking is Verify.NEVER else _verified(choice, deadline)
+
+
+def _verified(choice: Choice, deadline: _probe.Deadline) -> Choice:
+    context = choice._context
+    facts = context.facts
+    launch = _rehearsed(context, Pin.AUTO, deadline)
+    report = launch.report
+    driver = report.driver if report.driver.present else facts.driver
+    _enforce(report, driver, context.verify)
+    warnings = [*choice.warnings, *launch.notes]
+    if report.verdict is Verdict.FAIL:
+        warnings.append(f"{report.message}; this host has no driver, the workers may differ")
+    runtime = choice.runtime
+    if report.runtime:
+        known = [runtime, *facts.installed] if runtime else facts.installed
+        runtime = _gather.as_installed(report.runtime, known)
+    return replace(
+        choice,
+        verdict=report.verdict,
+        report=report,
+        runtime=runtime,
+        driver=driver,
+        warnings=tuple(dict.fromkeys(warnings)),
+        _context=replace(context, launch=launch),
     )
 
 
@@ -201,27 +218,31 @@ def _option(kind: type[_AnyEnum], value: str, name: str) -> _AnyEnum:
         raise ValueError(f"{name} is {value!r}: give one of {known}") from None
 
 
-def _hook(facts: _decide.Facts, path: Path, major: int | None, stem: str) -> _launch.Hook:
+def _hook(context: _Context) -> _launch.Hook:
+    facts, path, major = context.facts, context.candidate.path, context.candidate.major
     torchs = facts.torch_runtime
-    loaders = (runtime for runtime in facts.loader_runtimes if runtime.major == major)
     elf = _elf.read(path)
     return _launch.Hook(
         path=os.fspath(path),
         package=facts.package,
         version=facts.package_version,
-        same_stem=_variants.same_stem(stem),
+        same_stem=_variants.same_stem(facts.stem),
         torchs=torchs if torchs and torchs.major == major else None,
-        loaders=next(loaders, None),
-        has_search_path=bool(elf.rpath or elf.runpath),
+        loaders=next((r for r in facts.loader_runtimes if r.major == major), None),
         others=tuple(runtime for runtime in facts.installed if runtime.major == major),
-        driver_absent=facts.driver.path is None,
+        has_search_path=bool(elf.rpath or elf.runpath),
+        driver_absent=facts.driver.path is None and not _brings_driver(context.environ),
     )
 
 
-def _rehearsed(
-    context: _Context, environ: Mapping[str, str], pin: Pin, deadline: _probe.Deadline
-) -> _launch.Launch:
-    launch = _launch.plan(context.hook, environ=environ, pin=pin, deadline=deadline)
+def _brings_driver(environ: Mapping[str, str]) -> bool:
+    preloads = parse_preload(environ.get(PRELOAD))
+    return any(os.path.basename(path).startswith("libcuda.so") for path in preloads)  # noqa: PTH119
+
+
+def _rehearsed(context: _Context, pin: Pin, deadline: _probe.Deadline) -> _launch.Launch:
+    environ = context.environ
+    launch = _launch.plan(_hook(context), environ=environ, pin=pin, deadline=deadline)
     if launch.report.status not in _check.EXPLAINED:
         return launch
     final = {**environ, **launch.change}
@@ -230,13 +251,17 @@ def _rehearsed(
 
 
 def _enforce(report: LoadReport, driver: Driver, verify: Verify) -> None:
-    demanded = verify is Verify.ALWAYS or (verify is Verify.AUTO and driver.present)
+    # Where nothing starts at all the driver could not be asked for, and the workers are no better.
+    like_workers = driver.present or report.status is Status.BROKEN_ENVIRONMENT
+    demanded = verify is Verify.ALWAYS or (verify is Verify.AUTO and like_workers)
     if report.verdict is Verdict.FAIL and demanded:
         raise NotLoadableError(report.message, report=report)
 
 
-def _host_warnings(driver: Driver, environ: Mapping[str, str]) -> list[str]:
-    warnings = []
+def _host_warnings(facts: _decide.Facts, environ: Mapping[str, str]) -> list[str]:
+    driver, warnings = facts.driver, []
+    if facts.torch_problem:
+        warnings.append(f"torch's own library does not load here: {facts.torch_problem}")
     visible = environ.get("NVIDIA_VISIBLE_DEVICES", "").strip().lower()
     if driver.path is None and visible in ("void", "none"):
         warnings.append(

@@ -113,6 +113,10 @@ class Deadline:
         self.timeout = timeout
         self._end = time.monotonic() + timeout
 
+    def half(self) -> Deadline:
+        """Return a budget of half of what is left: one probe leaves something to the next."""
+        return Deadline(self.left_ns() / 2e9)
+
     def left_ns(self) -> int:
         """Nanoseconds that are left, never less than one."""
         return max(1, int((self._end - time.monotonic()) * 1e9))

@@ -39,7 +39,7 @@ def ask(package: str, stem: str, when: Ask) -> Path | None:
     if function is None:
         return None
     try:
-        return Path(function(stem))
+        return Path(function(stem)).absolute()
     except Exception as error:
         raise ResolverError(
             f"{name}.get_binary_path_from_package({stem!r}) raised {error!r}: mend what it says, or"

@@ -100,6 +100,8 @@ def _assignments(path: Path) -> tuple[dict[str, str], str | None]:
     As text, and not compiled: the file may be anything, and the compiler's warnings about it would
     be the caller's.
     """
+    if path.exists() and not path.is_file():
+        return {}, f"{path} is no file"  # to open a FIFO would wait for ever
     try:
         with path.open("rb") as file:
             source = file.read(_VERSION_PY_SIZE).decode("utf-8-sig", errors="replace")
