@@ -32,8 +32,8 @@ check: $(VENV)/.check test ## run the linters and type checker, then the tests
 asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the fuzzers
 	@PYTHON=$(BIN)/python sh tests/native/asan.sh
 
-bench: $(VENV)/.bench ## measure what a probe costs against what it cannot do without
-	@$(BIN)/pytest tests/bench/bench_costs.py -q -s
+bench: $(VENV)/.test ## measure what a probe costs against what it cannot do without
+	@cd tests && ../$(BIN)/python -m bench
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

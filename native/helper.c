@@ -107,11 +107,19 @@ static void pass_on(struct supervisor *self) {
     }
 }
 
-/* Waits for `pid` until the deadline. SIGCHLD is blocked, so none is lost between the two calls. */
-static bool wait_until_deadline(const struct supervisor *self, pid_t pid, int *status) {
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
+/* SIGCHLD is waited for. SIGTERM says that the caller waits no longer, or is gone. Both are
+ * blocked, so that none is lost between two calls. */
+static sigset_t awaited_signals(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    sigaddset(&signals, SIGTERM);
+    return signals;
+}
+
+/* Waits for `pid` until the deadline, which a SIGTERM brings forward. */
+static bool wait_until_deadline(struct supervisor *self, pid_t pid, int *status) {
+    sigset_t signals = awaited_signals();
     for (;;) {
         pid_t ended = waitpid(pid, status, WNOHANG);
         if (ended == pid) {
@@ -122,7 +130,9 @@ static bool wait_until_deadline(const struct supervisor *self, pid_t pid, int *s
             return false;
         }
         struct timespec timeout = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
-        sigtimedwait(&child, NULL, &timeout);
+        if (sigtimedwait(&signals, NULL, &timeout) == SIGTERM) {
+            self->deadline = 0;
+        }
     }
 }
 
@@ -197,12 +207,12 @@ static void child_end(struct supervisor *self, pid_t pid) {
 
 static void supervise_loads(struct supervisor *self, const sigset_t *mask, const char *stub,
                             char **targets) {
-    for (; *targets; targets++, self->target++) {
+    for (; *targets && self->deadline > 0; targets++, self->target++) {
         self->board->used = 0;
         self->board->full = 0;
         pid_t pid = child_fork(self, mask);
         if (pid == 0) {
-            pyr_inquire_load(self->board, *targets, stub, self->target == 0);
+            pyr_inquire_load(self->board, *targets, stub);
             _exit(EXIT_SUCCESS); /* no destructor of the target's */
         }
         child_end(self, pid);
@@ -285,18 +295,16 @@ static int main_observe(char **argv) {
 }
 
 static void supervisor_begin(struct supervisor *self, sigset_t *mask) {
+    sigset_t signals = awaited_signals();
+    sigprocmask(SIG_BLOCK, &signals, mask);
     /* The caller's thread waits for this process: when that dies, nobody does. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     syscall(SYS_close_range, PYR_WIRE_REPORT_FD + 1, ~0U, 0);
     fcntl(PYR_WIRE_REPORT_FD, F_SETFD, FD_CLOEXEC);
     /* No core of a crash that was provoked. Zero would still start a core handler that is a pipe;
      * one byte stops both kinds (core(5)). */
     setrlimit(RLIMIT_CORE, &(struct rlimit){.rlim_cur = 1, .rlim_max = 1});
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, mask);
     report(self, PYR_WIRE_HELLO, getpid(), 0, "");
     report_flush(self); /* at once: that this was reached is news by itself */
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,8 +15,6 @@ typedef ElfW(Rela) rela_t;
 typedef ElfW(Half) half_t;
 typedef ElfW(Verneed) verneed_t;
 typedef ElfW(Vernaux) vernaux_t;
-
-typedef int (*version_fn)(int *);
 
 static void board_post_bytes(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
                              const char *text, size_t length) {
@@ -30,7 +29,9 @@ static void board_post_bytes(struct pyr_board *board, enum pyr_wire_kind kind, i
         .a = a,
         .b = b,
     };
-    if (sizeof board->bytes - board->used < sizeof head + length) {
+    /* Room is kept for the last frame: a target with much to report must not seem to have died. */
+    size_t kept = kind == PYR_WIRE_FINISHED ? 0 : sizeof head;
+    if (sizeof board->bytes - board->used < sizeof head + length + kept) {
         board->full = 1;
         return;
     }
@@ -62,36 +63,21 @@ static const char *owner_of(void *address) {
     return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-static void inquire_runtime(struct pyr_board *board, const char *path) {
+/* Asks a mapped library for its version; neither function initialises anything. */
+static void inquire_version(struct pyr_board *board, enum pyr_wire_kind kind, const char *path,
+                            const char *name) {
     void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle) {
-        return;
-    }
     /* ISO C has no conversion from an object pointer to a function; POSIX promises this one. */
     union {
         void *object;
-        version_fn function;
-    } ask = {.object = dlsym(handle, "cudaRuntimeGetVersion")};
+        int (*function)(int *);
+    } ask = {.object = handle ? dlsym(handle, name) : NULL};
     int version = 0;
     int64_t answer = ask.object ? ask.function(&version) : -1;
-    pyr_board_post(board, PYR_WIRE_RUNTIME, version, answer, path);
+    pyr_board_post(board, kind, version, answer, path);
 }
 
-static void inquire_driver(struct pyr_board *board, void *handle, const char *error) {
-    union {
-        void *object;
-        version_fn function;
-    } ask = {.object = handle ? dlsym(handle, "cuDriverGetVersion") : NULL};
-    if (!ask.object) {
-        pyr_board_post(board, PYR_WIRE_DRIVER, 0, -1, error);
-        return;
-    }
-    int version = 0;
-    int64_t answer = ask.function(&version);
-    pyr_board_post(board, PYR_WIRE_DRIVER, version, answer, owner_of(ask.object));
-}
-
-/* Posts every mapped object after the first `known`, and asks each libcudart for its version. */
+/* Posts every mapped object from `first` on, and asks those that answer for CUDA. */
 static void inquire_objects(struct pyr_board *board, const struct link_map *first) {
     for (const struct link_map *map = first; map; map = map->l_next) {
         if (map->l_name[0] != '\0') {
@@ -100,7 +86,9 @@ static void inquire_objects(struct pyr_board *board, const struct link_map *firs
     }
     for (const struct link_map *map = first; map; map = map->l_next) {
         if (starts_with(base_name(map->l_name), "libcudart.so")) {
-            inquire_runtime(board, map->l_name);
+            inquire_version(board, PYR_WIRE_RUNTIME, map->l_name, "cudaRuntimeGetVersion");
+        } else if (starts_with(base_name(map->l_name), "libcuda.so")) {
+            inquire_version(board, PYR_WIRE_DRIVER, map->l_name, "cuDriverGetVersion");
         }
     }
 }
@@ -250,14 +238,13 @@ static bool load(struct pyr_board *board, const char *target, int bits) {
     return handle != NULL;
 }
 
-void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub, bool driver) {
+void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
     pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
-    bool loaded = load(board, target, 0);
-    if (!loaded || driver) {
-        /* By SONAME: `libcuda.so` is a development link that many machines lack. */
-        void *found = dlopen("libcuda.so.1", RTLD_LAZY);
-        inquire_driver(board, found, found ? NULL : dlerror());
-        if (!loaded && !found && dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
+    /* Only a target that failed may lack the driver, and a real one takes milliseconds to map. By
+     * SONAME: `libcuda.so` is a development link that many machines lack. */
+    if (!load(board, target, 0) && !dlopen("libcuda.so.1", RTLD_LAZY)) {
+        pyr_board_post(board, PYR_WIRE_DRIVER, 0, -1, dlerror());
+        if (dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
             load(board, target, PYR_WIRE_LOAD_STUB);
         }
     }
@@ -280,8 +267,6 @@ void pyr_inquire_preload(struct pyr_board *board, const char *target) {
     void *handle = dlopen(target, RTLD_LAZY | RTLD_NOLOAD);
     pyr_board_post(board, PYR_WIRE_LOAD, PYR_WIRE_LOAD_PRESENT, handle != NULL, NULL);
     inquire_objects(board, _r_debug.r_map);
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    inquire_driver(board, driver, "libcuda.so.1 is not mapped");
     if (handle) {
         inquire_symbol(board, handle, "cudaMalloc");
         inquire_symbol(board, handle, "cudaFree");

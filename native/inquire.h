@@ -3,7 +3,6 @@
 #ifndef PYR_INQUIRE_H
 #define PYR_INQUIRE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "wire.h"
@@ -23,10 +22,8 @@ struct pyr_board {
 void pyr_board_post(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
                     const char *text);
 
-/* dlopen `target`, with the stub driver where there is no driver, and report what came of it. The
- * driver is looked for where `target` failed, since it may be what is missing, or where `driver` is
- * set: a real one takes milliseconds to map. */
-void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub, bool driver);
+/* dlopen `target`, with the stub driver where there is no driver, and report what came of it. */
+void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub);
 
 /* Report what became of `target` in a process that was started with it in LD_PRELOAD. */
 void pyr_inquire_preload(struct pyr_board *board, const char *target);

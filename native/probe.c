@@ -19,7 +19,8 @@
 #define NS_PER_S INT64_C(1000000000)
 
 enum {
-    /* The helper holds the same deadline and answers by itself; this much later it is too late. */
+    /* The helper holds the same deadline and answers by itself; this much later it is too late. So
+     * long, too, it may take to end when told to. */
     GRACE_MS = 500,
     /* How often to look whether the helper is dead although its pipe is open: a fork by another
      * thread of the caller may hold a copy of the write end. */
@@ -213,54 +214,63 @@ static bool helper_is_gone(struct pyr_probe *probe) {
 }
 
 int pyr_probe_wait(struct pyr_probe *probe) {
-    probe->status = probe->status == PYR_PROBE_INTERRUPTED ? PYR_PROBE_RUNNING : probe->status;
-    while (probe->status == PYR_PROBE_RUNNING) {
-        int64_t left = probe->deadline_ns - now_ns();
-        if (left <= 0) {
-            probe->status = PYR_PROBE_TIMED_OUT;
-            break;
-        }
-        struct pollfd fds[2] = {
-            {.fd = probe->report_fd, .events = POLLIN},
-            {.fd = probe->capture_fd, .events = POLLIN},
-        };
-        int64_t slice = left / NS_PER_MS + 1;
-        int ready = poll(fds, 2, (int)(slice < LOOK_MS ? slice : LOOK_MS));
-        if (ready < 0 && errno != EINTR) {
-            fail(probe, "poll", errno);
-            break;
-        }
-        if (ready < 0) {
-            probe->status = PYR_PROBE_INTERRUPTED;
-            break;
-        }
-        bool gone = ready == 0 && helper_is_gone(probe);
-        if (fds[1].revents && !take_capture(probe)) {
-            close_fd(&probe->capture_fd); /* poll ignores a descriptor of -1 */
-        }
-        if ((fds[0].revents && !take_frames(probe)) || gone) {
-            probe->status = PYR_PROBE_DIED;
-        }
+    int64_t left = probe->deadline_ns - now_ns();
+    if (probe->status != PYR_PROBE_RUNNING) {
+        return probe->status;
+    }
+    if (left <= 0) {
+        return probe->status = PYR_PROBE_TIMED_OUT;
+    }
+    struct pollfd fds[2] = {
+        {.fd = probe->report_fd, .events = POLLIN},
+        {.fd = probe->capture_fd, .events = POLLIN}, /* ignored where it is -1 */
+    };
+    int64_t slice = left / NS_PER_MS + 1;
+    int ready = poll(fds, 2, (int)(slice < LOOK_MS ? slice : LOOK_MS));
+    if (ready < 0) {
+        return errno == EINTR ? PYR_PROBE_RUNNING : fail(probe, "poll", errno);
+    }
+    bool gone = ready == 0 && helper_is_gone(probe);
+    if (fds[1].revents && !take_capture(probe)) {
+        close_fd(&probe->capture_fd);
+    }
+    /* One that is gone may have answered between the two looks. */
+    if ((fds[0].revents || gone) && !take_frames(probe)) {
+        gone = true;
+    }
+    if (gone && probe->status == PYR_PROBE_RUNNING) {
+        probe->status = PYR_PROBE_DIED;
     }
     return probe->status;
 }
 
-/* Waits until the killed helper is a zombie, at most REAP_MS: one in an uninterruptible sleep
- * stays. Where the kernel has no pidfd (before 5.3) it is looked for instead. */
-static bool wait_for_end(struct pyr_probe *probe) {
-    int64_t limit = now_ns() + REAP_MS * NS_PER_MS;
+/* Waits until the helper is a zombie, at most `milliseconds`. Where the kernel has no pidfd (before
+ * 5.3) it is looked for again and again. */
+static bool wait_for_end(struct pyr_probe *probe, int milliseconds) {
+    int64_t limit = now_ns() + milliseconds * NS_PER_MS;
     struct pollfd fd = {.fd = (int)syscall(SYS_pidfd_open, probe->pid, 0), .events = POLLIN};
     bool gone = helper_is_gone(probe);
     while (!gone && now_ns() < limit) {
-        poll(&fd, 1, fd.fd < 0 ? 1 : REAP_MS);
+        poll(&fd, 1, fd.fd < 0 ? 1 : milliseconds);
         gone = helper_is_gone(probe);
     }
     close_fd(&fd.fd);
     return gone;
 }
 
-static void reap(struct pyr_probe *probe) {
-    probe->stuck = !wait_for_end(probe);
+/* A helper that is told to end kills all that its target has started, then ends; SIGKILL would
+ * leave those behind. One that is done is ending already. One that was reaped by somebody else must
+ * not be signalled: its pid may be anyone's. */
+static void end(struct pyr_probe *probe) {
+    if (!helper_is_gone(probe)) {
+        kill(probe->pid, SIGTERM);
+        kill(probe->pid, SIGCONT); /* its target may have stopped it */
+    }
+    if (!wait_for_end(probe, GRACE_MS)) {
+        kill(probe->pid, SIGKILL);
+        /* An uninterruptible sleep outlasts even that. */
+        probe->stuck = !wait_for_end(probe, REAP_MS);
+    }
     int status = 0;
     if (!probe->stuck && waitpid(probe->pid, &status, WNOHANG) == probe->pid) {
         probe->wait_known = 1;
@@ -270,12 +280,7 @@ static void reap(struct pyr_probe *probe) {
 
 void pyr_probe_finish(struct pyr_probe *probe) {
     if (probe->pid > 0 && !probe->stuck) {
-        /* All is said by now, so even a helper that is done need not be waited for. One that was
-         * reaped by somebody else must not be signalled: its pid may be anyone's. */
-        if (!helper_is_gone(probe)) {
-            kill(probe->pid, SIGKILL);
-        }
-        reap(probe);
+        end(probe);
         if (probe->capture_fd >= 0) {
             take_capture(probe);
         }

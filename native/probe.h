@@ -4,7 +4,7 @@
  *
  *     pyr_probe_init(&probe);
  *     pyr_probe_start(&probe, helper, argv, envp, nonce, timeout_ns);
- *     while (pyr_probe_wait(&probe) == PYR_PROBE_INTERRUPTED) { ... }
+ *     while (pyr_probe_wait(&probe) == PYR_PROBE_RUNNING) { ... }
  *     pyr_probe_finish(&probe);
  *
  * This is the only code of the project that runs in the user's process and starts another. It never
@@ -23,12 +23,11 @@ enum {
 
 enum pyr_probe_status {
     PYR_PROBE_RUNNING = 0,
-    PYR_PROBE_DONE,        /* the helper said that it was done */
-    PYR_PROBE_DIED,        /* it ended before it was done: see wait_known, wait_status */
-    PYR_PROBE_TIMED_OUT,   /* it did not answer in time and was killed */
-    PYR_PROBE_GARBLED,     /* what came was no frame of this probe */
-    PYR_PROBE_FAILED,      /* a system call failed: see failed_call and sys_errno */
-    PYR_PROBE_INTERRUPTED, /* by a signal handler of the caller; call again */
+    PYR_PROBE_DONE,      /* the helper said that it was done */
+    PYR_PROBE_DIED,      /* it ended before it was done: see wait_known, wait_status */
+    PYR_PROBE_TIMED_OUT, /* it did not answer in time and was killed */
+    PYR_PROBE_GARBLED,   /* what came was no frame of this probe */
+    PYR_PROBE_FAILED,    /* a system call failed: see failed_call and sys_errno */
 };
 
 struct pyr_probe {
@@ -59,7 +58,8 @@ void pyr_probe_init(struct pyr_probe *probe);
 int pyr_probe_start(struct pyr_probe *probe, const char *helper, char *const argv[],
                     char *const envp[], uint64_t nonce, int64_t timeout_ns);
 
-/* Returns when the helper is done, dead or late, or when a signal arrived. */
+/* Returns RUNNING after some milliseconds or a signal, else when the helper is done, dead or late.
+ * Not later: a signal that came just before the wait, or in another thread, interrupts nothing. */
 int pyr_probe_wait(struct pyr_probe *probe);
 
 /* Kills what still runs, reaps it and closes both descriptors. Harmless when nothing

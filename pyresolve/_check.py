@@ -67,8 +67,7 @@ def check(
         from . import _sites
 
         report = explain(report, environ=environ, site=_sites.current(), deadline=deadline)
-    report = replace(report, path=Path(path))
-    return replace(report, elapsed=time.monotonic() - started)
+    return replace(report, path=Path(path), elapsed=time.monotonic() - started)
 
 
 def load(name: str, *, environ: Mapping[str, str], deadline: _probe.Deadline) -> LoadReport:

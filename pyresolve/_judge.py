@@ -41,7 +41,7 @@ _REBUILT = "reinstall it in a version that goes with what it links"
 
 def of_file(name: str, mode: Mode) -> LoadReport | None:
     """Report what is wrong with the file itself; None where that does not settle it."""
-    if _is_for_the_loader(name):
+    if _is_for_the_loader(name) or _elf.sound(name):
         return None
     diagnosis = _elf.diagnose(_elf.read(name))
     if not diagnosis:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 import time
 from dataclasses import dataclass
 from enum import IntEnum
@@ -124,9 +125,10 @@ class Deadline:
 
 def load(targets: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
     """Dlopen each target in a child of its own, in `environ` less its LD_PRELOAD."""
-    own = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
+    if "LD_PRELOAD" in environ:
+        environ = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
     arguments = [os.fspath(STUB_DRIVER), *targets]
-    return _run("load", arguments, _environment(own), deadline, count=len(targets))
+    return _run("load", arguments, _environment(environ), deadline, count=len(targets))
 
 
 def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
@@ -139,7 +141,8 @@ def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> A
     trial = answer.trials[0]
     if trial.not_run is not None:
         raise _failed("execve", trial.not_run)
-    if not trial.started and _NO_BOARD in answer.words:
+    # Without a supervisor its board is gone as well, and that is the target's doing.
+    if not trial.started and trial.wait_status is not None and _NO_BOARD in answer.words:
         raise ProbeError(f"a rehearsal needs /proc as it usually is ({answer.words.strip()})")
     return answer
 
@@ -155,12 +158,20 @@ def run(argv: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) 
     return _run("run", [str(len(argv)), *argv], (), deadline, tail=_environment(environ))
 
 
-def _environment(environ: Mapping[str, str]) -> tuple[bytes, ...]:
-    pairs = tuple(os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environ.items())
-    for name, pair in zip(environ, pairs, strict=True):
-        if b"\0" in pair or "=" in name or not name:
-            raise ValueError(f"no process can be given the environment variable {pair!r}")
+def _environment(environ: Mapping[str, str]) -> list[bytes]:
+    pairs = _encoded([f"{name}={value}" for name, value in environ.items()])
+    if len(pairs) != len(environ) or any(not name or "=" in name for name in environ):
+        raise ValueError(
+            "environ holds a variable that no process can be given: its name is empty or has a '=',"
+            " or it holds a NUL"
+        )
     return pairs
+
+
+def _encoded(texts: Sequence[str]) -> list[bytes]:
+    """Encode as os.fsencode does, all at once; a NUL in a text makes it two."""
+    encoding, errors = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+    return "\0".join(texts).encode(encoding, errors).split(b"\0") if texts else []
 
 
 def _run(
@@ -174,46 +185,59 @@ def _run(
 ) -> Answer:
     nonce = int.from_bytes(os.urandom(8), "little")
     timeout_ns = deadline.left_ns()
-    helper = os.fsencode(HELPER)
-    head = [helper, command.encode(), b"%x" % nonce, b"%d" % timeout_ns]
-    argv, argv_keep = _strings([*head, *(os.fsencode(a) for a in arguments), *tail])
-    envp, envp_keep = _strings(environment)
+    words = [os.fspath(HELPER), command, f"{nonce:x}", str(timeout_ns), *arguments]
+    helper, *rest = _encoded(words)
+    argv, argv_text = _strings([helper, *rest, *tail])
+    envp, envp_text = _strings(environment)
     probe = _allocate("struct pyr_probe *")
     lib.pyr_probe_init(probe)
     try:
         lib.pyr_probe_start(probe, helper, argv, envp, nonce, timeout_ns)
         # Between two waits the interpreter runs its signal handlers: Ctrl-C ends a probe.
-        while lib.pyr_probe_wait(probe) == lib.PYR_PROBE_INTERRUPTED:
+        while lib.pyr_probe_wait(probe) == lib.PYR_PROBE_RUNNING:
             pass
+        frames = ffi.buffer(probe.frames, probe.frames_used)[:]
+        hello, trials = _decode(frames, count)  # while the helper ends
     finally:
         lib.pyr_probe_finish(probe)
-    del argv_keep, envp_keep
-    return _answer(probe, count, own_environment=command == "load")
+    del argv_text, envp_text
+    return _answer(probe, hello, trials, own_environment=command == "load")
 
 
 def _strings(items: Sequence[bytes]) -> tuple[object, object]:
-    keep = [ffi.new("char[]", item) for item in items]
-    return ffi.new("char *[]", [*keep, ffi.NULL]), keep
+    """Return a NULL-terminated array of C strings, and what must live as long as it does."""
+    text = ffi.new("char[]", b"\0".join(items))
+    pointers, at = [], text + 0
+    for item in items:
+        pointers.append(at)
+        at += len(item) + 1
+    return ffi.new("char *[]", [*pointers, ffi.NULL]), text
 
 
-def _answer(probe: object, count: int, *, own_environment: bool) -> Answer:
+def _decode(frames: bytes, count: int) -> tuple[bool, tuple[Trial, ...]]:
+    trials = tuple(
+        Trial(attempts=[], objects=[], runtimes={}, symbols={}, undefined=[]) for _ in range(count)
+    )
+    hello = False
+    for kind, target, a, b, text in _frames(frames):
+        if kind == _Kind.HELLO:
+            hello = True
+        elif kind == _Kind.FAILED:
+            raise _failed(text.decode(), a)
+        elif target < count:
+            _note(trials[target], kind, a, b, text)
+    return hello, trials
+
+
+def _answer(
+    probe: object, hello: bool, trials: tuple[Trial, ...], *, own_environment: bool
+) -> Answer:
     p = ffi.cast("struct pyr_probe *", probe)
     if p.status == lib.PYR_PROBE_FAILED:
         raise _failed(ffi.string(p.failed_call).decode(), p.sys_errno)
     if p.status == lib.PYR_PROBE_GARBLED:
         raise ProbeError(f"{HELPER} answered in another format: reinstall pyresolve-native")
     words = os.fsdecode(ffi.buffer(p.capture, p.capture_used)[:])
-    trials = tuple(
-        Trial(attempts=[], objects=[], runtimes={}, symbols={}, undefined=[]) for _ in range(count)
-    )
-    hello = False
-    for kind, target, a, b, text in _frames(ffi.buffer(p.frames, p.frames_used)[:]):
-        if kind is _Kind.HELLO:
-            hello = True
-        elif kind is _Kind.FAILED:
-            raise _failed(text.decode(), a)
-        elif target < count:
-            _note(trials[target], kind, a, b, text)
     timed_out = p.status == lib.PYR_PROBE_TIMED_OUT
     wait_status = p.wait_status if p.wait_known else None
     if not hello and not timed_out and not own_environment:
@@ -231,47 +255,49 @@ def _answer(probe: object, count: int, *, own_environment: bool) -> Answer:
     )
 
 
-def _frames(data: bytes) -> Iterator[tuple[_Kind, int, int, int, bytes]]:
+def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
     at = 0
     while at < len(data):
         _magic, _version, kind, _nonce, target, length, a, b = _HEAD.unpack_from(data, at)
         at += _HEAD.size
-        yield _Kind(kind), target, a, b, data[at : at + length]
+        yield kind, target, a, b, data[at : at + length]
         at += length
 
 
-def _note(trial: Trial, kind: _Kind, a: int, b: int, raw: bytes) -> None:
+def _note(trial: Trial, kind: int, a: int, b: int, raw: bytes) -> None:
     text = os.fsdecode(raw)
-    if kind is _Kind.STARTED:
+    if kind == _Kind.STARTED:
         trial.started = True
-    elif kind is _Kind.FINISHED:
+    elif kind == _Kind.FINISHED:
         trial.finished = True
-    elif kind is _Kind.ENDED:
+    elif kind == _Kind.ENDED:
         trial.wait_status, trial.timed_out = a, b == 1
-    elif kind is _Kind.NOT_RUN:
+    elif kind == _Kind.NOT_RUN:
         trial.not_run = a
-    elif kind is _Kind.LOAD and a & _PRESENT:
+    elif kind == _Kind.LOAD and a & _PRESENT:
         trial.present = b == 1
-    elif kind is _Kind.LOAD:
+    elif kind == _Kind.LOAD:
         error = None if b == 1 else text
         trial.attempts.append(Attempt(lazy=bool(a & _LAZY), stub=bool(a & _STUB), error=error))
-    elif kind is _Kind.OBJECT and "/" in text:  # not the vDSO
+    elif kind == _Kind.OBJECT and "/" in text:  # not the vDSO
         trial.objects.append(text)
-    elif kind is _Kind.RUNTIME:
+    elif kind == _Kind.RUNTIME:
         trial.runtimes[text] = a if b == 0 else None
-    elif kind is _Kind.DRIVER:
+    elif kind == _Kind.DRIVER:
         trial.driver = _driver(text, a, b)
-    elif kind is _Kind.SYMBOL:
+    elif kind == _Kind.SYMBOL:
         name, *owners = text.split("\0")
         if len(owners) == 2:  # the target may have written to the board
             trial.symbols[name] = (owners[0], owners[1])
-    elif kind is _Kind.UNDEFINED and text not in trial.undefined:
+    elif kind == _Kind.UNDEFINED and text not in trial.undefined:
         trial.undefined.append(text)
 
 
 def _driver(text: str, version: int, result: int) -> Driver:
-    if result == -1:
+    if result == -1 and not version and ": " in text:
         return Driver(problem=text)
+    if result == -1:
+        return Driver(path=Path(text), problem=f"{text} has no cuDriverGetVersion: no driver")
     if result == _CUDA_ERROR_STUB_LIBRARY:
         return Driver(path=Path(text), problem=f"{text} is the toolkit's stub, not a driver")
     return Driver(path=Path(text), version=version if result == 0 else None)

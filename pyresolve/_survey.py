@@ -76,6 +76,9 @@ def _asked(
     runtime: Runtime, path: str, answer: _probe.Answer, trial: _probe.Trial, timeout: float
 ) -> Runtime:
     asked = _judge.runtime_of(trial)
+    if asked and asked.version is None:
+        problem = f"{path} does not answer cudaRuntimeGetVersion: it is no CUDA runtime"
+        return replace(runtime, path=Path(path), problem=problem)
     if asked:
         return replace(runtime, path=Path(path), version=asked.version)
     bad = _judge.of_file(path, Mode.DLOPEN)
