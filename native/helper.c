@@ -332,5 +332,5 @@ int main(int argc, char **argv) {
     }
     report(&self, PYR_WIRE_DONE, 0, 0, "");
     report_flush(&self);
-    return EXIT_SUCCESS;
+    _exit(EXIT_SUCCESS);
 }

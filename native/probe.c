@@ -136,6 +136,13 @@ int pyr_probe_start(struct pyr_probe *probe, const char *helper, char *const arg
     return probe->status;
 }
 
+void pyr_strings_point(char *array[], char *text, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        array[i] = text;
+        text += strlen(text) + 1;
+    }
+}
+
 int64_t pyr_wire_scan(const char *bytes, size_t length, uint64_t nonce, int *done) {
     size_t at = 0;
     *done = 0;

@@ -66,6 +66,10 @@ int pyr_probe_wait(struct pyr_probe *probe);
  * was started, and when called twice. */
 void pyr_probe_finish(struct pyr_probe *probe);
 
+/* Lets array[0] to array[count - 1] point to the NUL-terminated strings that lie one behind the
+ * other at `text`; the NULL behind them is the caller's. */
+void pyr_strings_point(char *array[], char *text, size_t count);
+
 /* How many of the `length` bytes at `bytes` are whole, valid frames of this nonce; -1 if one is
  * not. Sets *done where the last of them says that the helper is done. */
 int64_t pyr_wire_scan(const char *bytes, size_t length, uint64_t nonce, int *done);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +51,7 @@ def check(
     process could be started to find out, and UnrepresentablePathError where LD_PRELOAD cannot hold
     the path.
     """
-    started = time.monotonic()
-    environ = dict(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
     chosen = _mode(mode)
     deadline = _probe.Deadline(_overrides.timeout(environ, timeout))
     name = _name(path)
@@ -67,7 +65,7 @@ def check(
         from . import _sites
 
         report = explain(report, environ=environ, site=_sites.current(), deadline=deadline)
-    return replace(report, path=Path(path), elapsed=time.monotonic() - started)
+    return report if os.fspath(path) == name else replace(report, path=Path(path))
 
 
 def load(name: str, *, environ: Mapping[str, str], deadline: _probe.Deadline) -> LoadReport:
@@ -134,7 +132,7 @@ def explain(
         # Traced as the loader will see it: opened in a process without preloads, or as a preload.
         preload = report.mode is Mode.PRELOAD
         variables = {k: v for k, v in environ.items() if preload or k != PRELOAD}
-        program = os.fspath(_probe.HELPER) if preload else target
+        program = _probe.HELPER if preload else target
         words = _probe.trace(program, environ=variables, loader=loader, deadline=deadline).words
         names = list(_causes.missing_in_trace(words)) or names
         found = _causes.found_in_trace(words)

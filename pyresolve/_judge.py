@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ._causes import Cause
     from ._probe import Answer, Trial
     from ._types import Diagnosis
+
+# A probe meets the same files again and again, and a Path costs more than the judgement on it.
+_path = lru_cache(maxsize=512)(Path)
 
 _NAME_MAX = 255  # bytes in one component of a path
 
@@ -177,7 +181,7 @@ def runtime_of(trial: Trial) -> Runtime | None:
         if major is None and version:
             major = version // 1000
         if major is not None:
-            return Runtime(path=Path(path), major=major, version=version, origin=Origin.LOADER)
+            return Runtime(path=_path(path), major=major, version=version, origin=Origin.LOADER)
     return None
 
 
@@ -209,16 +213,16 @@ class _Facts:
         missing: Iterable[Missing] = (),
         undefined: Iterable[str] = (),
     ) -> LoadReport:
-        stubs = {str(STUB_DRIVER), STUB_PRELOAD}
+        stubs = (STUB_DRIVER, STUB_PRELOAD)
         return LoadReport(
-            path=Path(self.name),
+            path=_path(self.name),
             mode=self.mode,
             verdict=verdict,
             status=status,
             message=message,
             missing=tuple(missing),
             undefined=tuple(undefined),
-            loaded=tuple(Path(path) for path in self.trial.objects if path not in stubs),
+            loaded=tuple(_path(path) for path in self.trial.objects if path not in stubs),
             runtime=self.runtime,
             driver=self.driver,
             elapsed=self.elapsed,
@@ -230,7 +234,7 @@ class _Facts:
 
 def _fail(name: str, mode: Mode, status: Status, message: str) -> LoadReport:
     return LoadReport(
-        path=Path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=message
+        path=_path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=message
     )
 
 
@@ -294,7 +298,7 @@ def _refused(facts: _Facts, cause: Cause) -> LoadReport:
         return facts.fail(
             Status.NOT_FOUND,
             f"the loader finds no {name} in LD_LIBRARY_PATH, its cache and its default directories"
-            + (f"; for the file of that name here write ./{name}" if Path(name).exists() else ""),
+            + (f"; for the file of that name here write ./{name}" if _path(name).exists() else ""),
         )
     if cause.status is Status.MISSING_DEPENDENCY and cause.name:
         missing = (Missing(name=cause.name),)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _BIN = Path(_native.__file__).parent / "_bin"
-HELPER = _BIN / "pyresolve-helper"
-STUB_DRIVER = _BIN / "pyresolve-stub-driver.so"
+HELPER = str(_BIN / "pyresolve-helper")
+STUB_DRIVER = str(_BIN / "pyresolve-stub-driver.so")
 
 STUB_PRELOAD = f"/proc/self/fd/{lib.PYR_WIRE_STUB_FD}"
 """What names the stub driver in the LD_PRELOAD of a rehearsal: a path may hold a separator."""
@@ -127,7 +127,7 @@ def load(targets: Sequence[str], *, environ: Mapping[str, str], deadline: Deadli
     """Dlopen each target in a child of its own, in `environ` less its LD_PRELOAD."""
     if "LD_PRELOAD" in environ:
         environ = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
-    arguments = [os.fspath(STUB_DRIVER), *targets]
+    arguments = [STUB_DRIVER, *targets]
     return _run("load", arguments, _environment(environ), deadline, count=len(targets))
 
 
@@ -136,7 +136,7 @@ def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> A
 
     The stub driver lies at STUB_PRELOAD for an LD_PRELOAD that names it.
     """
-    arguments = [os.fspath(STUB_DRIVER), target]
+    arguments = [STUB_DRIVER, target]
     answer = _run("preload", arguments, (), deadline, tail=_environment(environ))
     trial = answer.trials[0]
     if trial.not_run is not None:
@@ -159,6 +159,8 @@ def run(argv: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) 
 
 
 def _environment(environ: Mapping[str, str]) -> list[bytes]:
+    if environ is os.environ:  # bytes inside: to decode and encode them would cost thrice as much
+        return [name + b"=" + value for name, value in os.environb.items()]
     pairs = _encoded([f"{name}={value}" for name, value in environ.items()])
     if len(pairs) != len(environ) or any(not name or "=" in name for name in environ):
         raise ValueError(
@@ -185,7 +187,7 @@ def _run(
 ) -> Answer:
     nonce = int.from_bytes(os.urandom(8), "little")
     timeout_ns = deadline.left_ns()
-    words = [os.fspath(HELPER), command, f"{nonce:x}", str(timeout_ns), *arguments]
+    words = [HELPER, command, f"{nonce:x}", str(timeout_ns), *arguments]
     helper, *rest = _encoded(words)
     argv, argv_text = _strings([helper, *rest, *tail])
     envp, envp_text = _strings(environment)
@@ -206,12 +208,10 @@ def _run(
 
 def _strings(items: Sequence[bytes]) -> tuple[object, object]:
     """Return a NULL-terminated array of C strings, and what must live as long as it does."""
-    text = ffi.new("char[]", b"\0".join(items))
-    pointers, at = [], text + 0
-    for item in items:
-        pointers.append(at)
-        at += len(item) + 1
-    return ffi.new("char *[]", [*pointers, ffi.NULL]), text
+    text = ffi.from_buffer(b"\0".join(items) + b"\0")
+    array = ffi.new("char *[]", len(items) + 1)
+    lib.pyr_strings_point(array, text, len(items))
+    return array, text
 
 
 def _decode(frames: bytes, count: int) -> tuple[bool, tuple[Trial, ...]]:
@@ -219,14 +219,22 @@ def _decode(frames: bytes, count: int) -> tuple[bool, tuple[Trial, ...]]:
         Trial(attempts=[], objects=[], runtimes={}, symbols={}, undefined=[]) for _ in range(count)
     )
     hello = False
-    for kind, target, a, b, text in _frames(frames):
+    for kind, target, a, b, raw in _frames(frames):
         if kind == _Kind.HELLO:
             hello = True
         elif kind == _Kind.FAILED:
-            raise _failed(text.decode(), a)
+            raise _failed(os.fsdecode(raw), a)
         elif target < count:
-            _note(trials[target], kind, a, b, text)
+            _note(trials[target], kind, a, b, os.fsdecode(raw))
     return hello, trials
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
+    at = 0
+    while at < len(data):
+        _magic, _version, kind, _nonce, target, length, a, b = _HEAD.unpack_from(data, at)
+        at += _HEAD.size + length
+        yield kind, target, a, b, data[at - length : at]
 
 
 def _answer(
@@ -255,17 +263,7 @@ def _answer(
     )
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
-    at = 0
-    while at < len(data):
-        _magic, _version, kind, _nonce, target, length, a, b = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        yield kind, target, a, b, data[at : at + length]
-        at += length
-
-
-def _note(trial: Trial, kind: int, a: int, b: int, raw: bytes) -> None:
-    text = os.fsdecode(raw)
+def _note(trial: Trial, kind: int, a: int, b: int, text: str) -> None:
     if kind == _Kind.STARTED:
         trial.started = True
     elif kind == _Kind.FINISHED:
