@@ -192,22 +192,27 @@ static bool take_frames(struct pyr_probe *probe) {
     }
 }
 
-/* Takes what is in the capture pipe, so that the writer never blocks; keeps the beginning. Bounded,
- * so that a target which prints without end cannot keep the caller here past its deadline. */
+/* Makes room at the end of a full capture by dropping from its middle: what a loader or a program
+ * has to say is at the beginning or at the end. */
+static void capture_shift(struct pyr_probe *probe) {
+    char *middle = probe->capture + sizeof probe->capture / 2;
+    memmove(middle, middle + PIPE_BUF, sizeof probe->capture / 2 - PIPE_BUF);
+    probe->capture_used -= PIPE_BUF;
+}
+
+/* Takes what is in the capture pipe, so that the writer never blocks. Bounded, so that a target
+ * which prints without end cannot keep the caller here past its deadline. */
 static bool take_capture(struct pyr_probe *probe) {
-    char surplus[4096];
     for (int turn = 0; turn < 64; turn++) {
-        size_t room = sizeof probe->capture - probe->capture_used;
-        ssize_t got = room ? read(probe->capture_fd, probe->capture + probe->capture_used, room)
-                           : read(probe->capture_fd, surplus, sizeof surplus);
+        if (probe->capture_used == sizeof probe->capture) {
+            capture_shift(probe);
+        }
+        ssize_t got = read(probe->capture_fd, probe->capture + probe->capture_used,
+                           sizeof probe->capture - probe->capture_used);
         if (got <= 0) {
             return got < 0 && (errno == EAGAIN || errno == EINTR);
         }
-        if (room) {
-            probe->capture_used += (uint32_t)got;
-        } else {
-            probe->capture_lost = 1;
-        }
+        probe->capture_used += (uint32_t)got;
     }
     return true;
 }

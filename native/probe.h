@@ -47,7 +47,6 @@ struct pyr_probe {
     uint32_t frames_used;    /* whole frames, all of them valid */
     uint32_t frames_pending; /* bytes behind them of a frame that is still on its way */
     uint32_t capture_used;
-    uint32_t capture_lost; /* 1: there was more than fits */
     char frames[PYR_PROBE_FRAMES_SIZE];
     char capture[PYR_PROBE_CAPTURE_SIZE];
 };

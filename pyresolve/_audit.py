@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _elf, _torch, _variants
+from . import _elf, _overrides, _torch, _variants
 from ._environ import PRELOAD, parse_preload
 from ._errors import PyresolveError
 from ._native import ffi, lib
 from ._types import Status, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _PATH_MAX = 4096
 _DELETED = " (deleted)"  # how /proc marks a mapped file that is gone from its directory
@@ -33,14 +33,15 @@ class Finding:
 class Audit:
     """What is true of a process.
 
-    `preload` is what LD_PRELOAD held when it was started, `hook` the build of the hook that is
+    `preload` is what LD_PRELOAD held when it was started (None where the process wrote its title
+    over that), `hook` the build of the hook that is
     mapped (None where none is), `owner` the file that its `cudaMalloc` comes from (None where that
     is none, or cannot be told of another process). `runtimes` are the libcudart files that are
     mapped, `torch_runtime` the one that the torch in it was built to map.
     """
 
     pid: int
-    preload: tuple[str, ...]
+    preload: tuple[str, ...] | None
     hook: Path | None
     owner: Path | None
     runtimes: tuple[Path, ...]
@@ -61,7 +62,7 @@ class Audit:
         return {
             "pid": self.pid,
             "verdict": self.verdict.value,
-            "preload": list(self.preload),
+            "preload": None if self.preload is None else list(self.preload),
             "hook": text(self.hook),
             "active": self.hook is not None and not self.findings,
             "owner": text(self.owner),
@@ -81,48 +82,74 @@ def audit(*, pid: int | None = None, stem: str = "torch_memory_saver_hook_mode_p
     PyresolveError where the process is gone or may not be looked at.
     """
     number = os.getpid() if pid is None else pid
-    is_hook = _variants.same_stem(stem)
-    preload, mapped = _read(number)
+    variables, mapped = _read(number)
+    preload = None if variables is None else parse_preload(variables.get(PRELOAD))
+    forced = os.path.basename((variables or {}).get(_overrides.PRELOAD, ""))  # noqa: PTH119
+    same_stem = _variants.same_stem(stem)
+    named = [
+        item
+        for item in preload or ()
+        if same_stem(name := os.path.basename(item)) or name == forced  # noqa: PTH119
+    ]
+    took = next((path for item in named if (path := _mapped_as(item, mapped))), None)
+    hook = took or next((path for path in mapped if same_stem(path.name)), None)
     own = number == os.getpid()
     seen = Audit(
         pid=number,
         preload=preload,
-        hook=next((path for path in mapped if is_hook(path.name)), None),
-        owner=_own("cudaMalloc") if own else _by_order(preload, mapped, is_hook),
+        hook=hook,
+        owner=_own("cudaMalloc") if own else _first_of(preload or (), mapped, hook),
         runtimes=tuple(path for path in mapped if _variants.runtime_major(path.name) is not None),
         torch_runtime=_torch_runtime(mapped),
         findings=(),
     )
-    return replace(seen, findings=tuple(_findings(seen, is_hook)))
+    hooked = _about_the_hook(seen, named, took, own=own)
+    findings = [*([hooked] if hooked else []), *_about_the_runtimes(seen)]
+    return replace(seen, findings=tuple(findings))
 
 
-def _findings(seen: Audit, is_hook: Callable[[str], bool]) -> Iterator[Finding]:
-    named = next((item for item in seen.preload if is_hook(os.path.basename(item))), None)  # noqa: PTH119
-    if seen.hook is None and named is None:
-        yield Finding(
+def _about_the_hook(
+    seen: Audit, named: list[str], took: Path | None, *, own: bool
+) -> Finding | None:
+    process = f"process {seen.pid}"
+    if seen.hook is None and not named:
+        return Finding(
             status=Status.NOT_PRELOADED,
-            message=f"process {seen.pid} was started without the hook in {PRELOAD}: {_RESTART}",
+            message=f"{process} was started without the hook in {PRELOAD}: {_RESTART}",
         )
-    elif seen.hook is None and named is not None:
-        diagnosis = _elf.diagnose(_elf.read(named)) if "/" in named else None
-        why = diagnosis.message if diagnosis else f"{named} was skipped by the loader"
-        yield Finding(
+    if took is None and named:
+        diagnosis = _elf.diagnose(_elf.read(named[0])) if "/" in named[0] else None
+        why = diagnosis.message if diagnosis else f"{named[0]} was skipped by the loader"
+        return Finding(
             status=Status.IGNORED,
-            message=f"{PRELOAD} of process {seen.pid} names the hook, but it is not mapped: {why}",
+            message=f"{PRELOAD} of {process} names the hook, but it is not mapped: {why}",
         )
-    elif named is None:
-        yield Finding(
+    in_effect = seen.owner is not None and seen.owner == seen.hook
+    if took is None and (seen.preload is not None or (own and not in_effect)):
+        return Finding(
             status=Status.BYPASSED,
-            message=f"{seen.hook} was loaded into process {seen.pid} after its start, too late to"
-            f" take effect: {_RESTART}",
+            message=f"{seen.hook} was loaded into {process} after its start, too late to take"
+            f" effect: {_RESTART}",
         )
-    elif seen.owner is not None and not is_hook(seen.owner.name):
-        yield Finding(
+    if took and seen.owner and not in_effect and _stands_before(seen.owner, named[0], seen):
+        return Finding(
             status=Status.BYPASSED,
-            message=f"cudaMalloc of process {seen.pid} comes from {seen.owner}, not from"
-            f" {seen.hook}: that stands before the hook in {PRELOAD}; put the hook first and"
-            f" {_RESTART}",
+            message=f"cudaMalloc of {process} comes from {seen.owner}, not from {seen.hook}: that"
+            f" stands before the hook in {PRELOAD}; put the hook first and {_RESTART}",
         )
+    return None
+
+
+def _stands_before(owner: Path, hook: str, seen: Audit) -> bool:
+    """Tell whether the hook is too late, rather than leaving the symbol to what it links."""
+    preload = seen.preload or ()
+    ahead = preload[: preload.index(hook)]
+    return any(_mapped_as(item, (owner,)) for item in ahead) or _same(
+        owner, Path(f"/proc/{seen.pid}/exe")
+    )
+
+
+def _about_the_runtimes(seen: Audit) -> Iterator[Finding]:
     if len(seen.runtimes) > 1:
         files = ", ".join(map(str, seen.runtimes))
         yield Finding(
@@ -139,28 +166,36 @@ def _findings(seen: Audit, is_hook: Callable[[str], bool]) -> Iterator[Finding]:
         )
 
 
-def _read(pid: int) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Return the LD_PRELOAD that a process was started with, and the files that it maps."""
+def _read(pid: int) -> tuple[dict[str, str] | None, tuple[Path, ...]]:
+    """Return the environment that a process was started with, and the files that it maps.
+
+    The environment is None where the process wrote its title over it (setproctitle).
+    """
     directory = Path(f"/proc/{pid}")
     try:
         environ = (directory / "environ").read_bytes()
         maps = (directory / "maps").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        raise PyresolveError(
-            f"there is no process {pid}, or /proc is not mounted: give the pid of a running one"
-        ) from None
     except PermissionError:
         raise PyresolveError(
             f"process {pid} may not be looked at: run this as a user who may trace it"
         ) from None
-    prefix = f"{PRELOAD}=".encode()
-    values = [entry[len(prefix) :] for entry in environ.split(b"\0") if entry.startswith(prefix)]
+    except OSError:
+        maps = environ = b""
+    if not maps:
+        raise PyresolveError(
+            f"there is no process {pid}, or it has ended: give the pid of one that runs"
+        )
     paths: dict[Path, None] = {}
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith(b"/"):
-            paths[Path(os.fsdecode(fields[5]).removesuffix(_DELETED))] = None
-    return parse_preload(os.fsdecode(values[0]) if values else None), tuple(paths)
+            name = os.fsdecode(fields[5].replace(b"\\012", b"\n"))  # all that the kernel escapes
+            paths[Path(name.removesuffix(_DELETED))] = None
+    if environ and b"=" not in environ.partition(b"\0")[0]:
+        return None, tuple(paths)
+    pairs = (entry.partition(b"=") for entry in environ.split(b"\0") if entry)
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    return variables, tuple(paths)
 
 
 def _own(symbol: str) -> Path | None:
@@ -169,20 +204,26 @@ def _own(symbol: str) -> Path | None:
     return Path(os.fsdecode(ffi.buffer(buffer, length)[:])) if length else None
 
 
-def _by_order(
-    preload: tuple[str, ...], mapped: tuple[Path, ...], is_hook: Callable[[str], bool]
-) -> Path | None:
-    """Return where another process gets cudaMalloc from: the first preload that defines it.
+def _first_of(preload: tuple[str, ...], mapped: tuple[Path, ...], hook: Path | None) -> Path | None:
+    """Return where another process gets cudaMalloc from, None where only it could tell.
 
-    What is preloaded comes before all that the program links itself.
+    What is preloaded comes before all that the program links itself. The first of it is known to
+    define it where it is the hook or a libcudart; of any other library that cannot be told.
     """
-    for item in preload:
-        path = Path(item)
-        if is_hook(path.name) or _variants.runtime_major(path.name) is not None:
-            found = (other for other in mapped if other.name == path.name or _same(other, path))
-            if owner := next(found, None):
-                return owner
-    return None
+    first = _mapped_as(preload[0], mapped) if preload else None
+    if first is None or (first != hook and _variants.runtime_major(first.name) is None):
+        return None
+    return first
+
+
+def _mapped_as(item: str, mapped: tuple[Path, ...]) -> Path | None:
+    """Return the mapped file that an element of LD_PRELOAD stands for."""
+    path = Path(item)
+    if "/" not in item:
+        return next((other for other in mapped if other.name == item), None)
+    if path in mapped:  # also where it is deleted by now
+        return path
+    return next((other for other in mapped if _same(other, path)), None)
 
 
 def _torch_runtime(mapped: tuple[Path, ...]) -> Path | None:

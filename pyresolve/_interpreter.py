@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -23,12 +22,15 @@ if TYPE_CHECKING:
 # Site code may print whatever it likes: the answer is what stands between two nonces. The first
 # element of the path is the directory of the script, which workers do not share.
 _SCRIPT = """\
-import sys, json
-path = sys.path[1:] if sys.path[:1] == [''] else sys.path
-sys.stdout.write('\\n'.join(['', sys.argv[1], json.dumps([sys.prefix, path]), sys.argv[1], '']))
+import binascii, os, sys
+paths = [sys.prefix] + (sys.path[1:] if sys.path[:1] == [''] else sys.path)
+encode = getattr(os, 'fsencode', lambda path: path)
+texts = [binascii.hexlify(encode(path)).decode('ascii') for path in paths if isinstance(path, str)]
+sys.stdout.write('\\n'.join(['', sys.argv[1], ' '.join(texts), sys.argv[1], '']))
+sys.stdout.flush()
 """
 
-_answers: dict[object, tuple[str, list[str]]] = {}
+_answers: dict[object, tuple[list[str], list[object]]] = {}
 
 
 def site_of(
@@ -37,15 +39,16 @@ def site_of(
     """Return the site of the interpreter at `python`, as it sees itself when started in `environ`.
 
     Its own LD_PRELOAD is left out: a preload that is broken must not keep it from answering. The
-    answer is kept for as long as the file, its pyvenv.cfg and the variables that it reads are the
-    same. Raises InterpreterError where it does not answer.
+    answer is kept for as long as the file, its pyvenv.cfg, the variables that it reads and the
+    directories that it named are the same. Raises InterpreterError where it does not answer.
     """
     executable = _resolve(os.fspath(python), environ)
     variables = {name: value for name, value in environ.items() if name != PRELOAD}
     key = _key(executable, variables)
-    if key not in _answers:
-        _answers[key] = _ask(executable, variables, deadline)
-    prefix, paths = _answers[key]
+    (prefix, *paths), seen = _answers.get(key, ([""], [None]))
+    if seen != [_identity(path) for path in paths]:  # a new .pth file changes its directory
+        prefix, *paths = answer = _ask(executable, variables, deadline)
+        _answers[key] = answer, [_identity(path) for path in paths]
     return _sites.Site(prefix=Path(prefix), entries=tuple(_sites.entries(paths)))
 
 
@@ -63,21 +66,21 @@ def _resolve(python: str, environ: Mapping[str, str]) -> str:
 
 
 def _key(executable: str, environ: Mapping[str, str]) -> object:
-    def identity(path: str) -> object:
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
     home = os.path.dirname(os.path.dirname(executable))  # noqa: PTH120
     read = {k: v for k, v in environ.items() if k.startswith("PYTHON") or k in ("HOME", "PATH")}
-    return executable, identity(executable), identity(f"{home}/pyvenv.cfg"), tuple(read.items())
+    return executable, _identity(executable), _identity(f"{home}/pyvenv.cfg"), tuple(read.items())
 
 
-def _ask(
-    executable: str, environ: Mapping[str, str], deadline: _probe.Deadline
-) -> tuple[str, list[str]]:
+def _identity(path: str) -> object:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _ask(executable: str, environ: Mapping[str, str], deadline: _probe.Deadline) -> list[str]:
+    """Return its prefix and its import path."""
     _refuse_foreign(executable)
     nonce = os.urandom(8).hex()
     argv = [executable, "-c", _SCRIPT, nonce]
@@ -97,16 +100,15 @@ def _ask(
             " start-up hangs (a .pth file or sitecustomize?), or raise the timeout",
             python=executable,
         )
-    match = re.search(rf"^{nonce}\n(.*)\n{nonce}$", answer.words, re.M)
+    match = re.search(rf"^{nonce}\n([0-9a-f ]*)\n{nonce}$", answer.words, re.M)
     if not match:
-        words = " ".join(answer.words.split())[:200] or "it said nothing"
+        words = " ".join(answer.words.split())[-200:] or "it said nothing"
         raise InterpreterError(
             f"{executable} does not answer as Python does ({words}): give the path of the workers'"
             " interpreter",
             python=executable,
         )
-    prefix, paths = json.loads(match[1])
-    return prefix, [path for path in paths if isinstance(path, str)]
+    return [os.fsdecode(bytes.fromhex(text)) for text in match[1].split(" ")]
 
 
 def _refuse_foreign(executable: str) -> None:

@@ -194,7 +194,7 @@ def test_check_prints_a_line_for_each_library(ready, libraries, status, said, mo
         ["exec", "true"],
         ["exec", PRELOAD_STEM, "true", "--", "true"],
         ["audit", "--pid", "one"],
-        ["audit", "extra"],
+        ["audit", "one", "two"],
     ],
 )
 def test_misuse_is_status_two(good, words):

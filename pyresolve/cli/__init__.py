@@ -6,11 +6,13 @@ stdout carries the answer alone, stderr the rest. Exit status: 0 OK, 1 FAIL, 2 u
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from .._errors import OverrideError, PyresolveError
 from . import audit, check, doctor, env, exec as exec_, pick
+from ._output import print_json, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +42,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         summary = (module.__doc__ or "").partition("\n")[0].partition(": ")[2].rstrip(".")
         command = subparsers.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)
-        command.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        if name != "exec":
+            command.add_argument("--json", action="store_true", help="one JSON document on stdout")
         command.set_defaults(run=module.run)
+    if sys.stderr is None:  # closed; what is meant for it must not turn up on stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (for as long as we live)
     words, behind = _split(list(sys.argv[1:] if argv is None else argv))
     arguments = parser.parse_args(words, argparse.Namespace(behind=behind))
+    if sys.stdout is None:
+        print_text("pyresolve: stdout is closed, where the answer belongs", to_stderr=True)
+        return 1
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _unwritten()
+    except OSError as error:
+        print_text(f"pyresolve: the answer cannot be written: {error.strerror}", to_stderr=True)
+        return _unwritten()
+    return status
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.run(arguments))
     except (OverrideError, ValueError) as error:
@@ -52,10 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(arguments, error, 1)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout went away: nothing is left to say, not even at exit.
-        sys.stdout = None
-        return 1
+
+
+def _unwritten() -> int:
+    """Keep the interpreter from another try at its exit, and from what it would say then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -67,10 +89,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _refuse(arguments: argparse.Namespace, error: Exception, status: int) -> int:
-    if arguments.json:
-        from ._output import print_json
-
+    if getattr(arguments, "json", False):
         remedy = getattr(error, "remedy", None)
         print_json({"error": type(error).__name__, "message": str(error), "remedy": remedy})
-    print(f"pyresolve: {error}", file=sys.stderr)
+    print_text(f"pyresolve: {error}", to_stderr=True)
     return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from .._pick import Choice
 
+STEM = "torch_memory_saver_hook_mode_preload"
+STEM_HELP = "file name of the hook up to _cuNN (default: %(default)s)"
+
 _STATUS = {Verdict.OK: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 
 
@@ -26,12 +30,17 @@ def exit_status(verdicts: Iterable[Verdict]) -> int:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document on stdout, with the number of its schema first."""
-    text = json.dumps({"schema": SCHEMA, **document}, indent=2, ensure_ascii=True)
-    print(text)
+    print(json.dumps({"schema": SCHEMA, **document}, indent=2, ensure_ascii=True))
+
+
+def print_answer(text: str) -> None:
+    """Print what another program is to read: the bytes that a path is, whatever the locale."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.fsencode(text) + b"\n")
 
 
 def print_text(text: str, *, to_stderr: bool = False) -> None:
-    """Print text that may hold what no locale encodes: a path is any bytes."""
+    """Print text for people; a path may hold what no locale encodes."""
     stream = sys.stderr if to_stderr else sys.stdout
     encoding = stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
@@ -60,13 +69,7 @@ def print_notes(choice: Choice) -> None:
 
 def add_pick_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which hook is wanted and for what."""
-    parser.add_argument(
-        "stem",
-        nargs="?",
-        default="torch_memory_saver_hook_mode_preload",
-        metavar="STEM",
-        help="file name of the hook up to _cuNN (default: %(default)s)",
-    )
+    parser.add_argument("stem", nargs="?", default=STEM, metavar="STEM", help=STEM_HELP)
     parser.add_argument(
         "--package",
         default="torch_memory_saver",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._output import exit_status, print_json, print_text
+from ._output import STEM, STEM_HELP, exit_status, print_json, print_text
 
 if TYPE_CHECKING:
     import argparse
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
+    parser.add_argument("stem", nargs="?", default=STEM, metavar="STEM", help=STEM_HELP)
     parser.add_argument(
         "--pid", type=int, metavar="N", help="the process (default: pyresolve itself)"
     )
@@ -21,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the process and print one line a finding."""
     from .._audit import audit
 
-    result = audit(pid=arguments.pid)
+    result = audit(pid=arguments.pid, stem=arguments.stem)
     if arguments.json:
         print_json(result.to_dict())
     else:

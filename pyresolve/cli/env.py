@@ -7,13 +7,14 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from .._types import Verdict
 from ._output import (
     add_pick_arguments,
     exit_status,
     pick_from,
+    print_answer,
     print_json,
     print_notes,
-    print_text,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     change = choice.env()
     if arguments.json:
         print_json(choice.to_dict())
+    elif choice.verdict is Verdict.FAIL:
+        pass  # an environment that is known not to work is no answer
     elif arguments.shell == "json":
-        print_text(json.dumps(change))
+        print_answer(json.dumps(change))
     else:
         for name, value in change.items():
-            print_text(_line(arguments.shell, name, value))
+            print_answer(_line(arguments.shell, name, value))
     print_notes(choice)
     return exit_status([choice.verdict])
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
+from pathlib import Path
 
 from .._types import Verdict
 from ._output import add_pick_arguments, exit_status, pick_from, print_notes, print_text
@@ -33,10 +36,26 @@ def run(arguments: argparse.Namespace) -> int:
         return exit_status([choice.verdict])
     print_notes(choice)
     command = arguments.behind
+    environ = {**_environ(), **choice.env()}
     sys.stdout.flush()
-    sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python for its own sake
+        signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], command, {**os.environ, **choice.env()})  # noqa: S606
+        if not command[0]:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        os.execvpe(command[0], command, environ)  # noqa: S606
     except OSError as error:
         print_text(f"pyresolve: {command[0]}: {error.strerror}", to_stderr=True)
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+
+
+def _environ() -> dict[str, str]:
+    """Return the environment as it was handed to us: Python may have added LC_CTYPE (PEP 538)."""
+    environ = dict(os.environ)
+    try:
+        given = b"\0" + Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return environ
+    if b"\0LC_CTYPE=" not in given:
+        environ.pop("LC_CTYPE", None)
+    return environ

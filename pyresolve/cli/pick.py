@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from ._output import (
     add_pick_arguments as add_arguments,
     exit_status,
     pick_from,
+    print_answer,
     print_json,
     print_notes,
 )
@@ -26,8 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(choice.to_dict())
     else:
-        # As the bytes that it is: the caller hands it to the loader.
-        sys.stdout.buffer.write(os.fsencode(choice) + b"\n")
-        sys.stdout.flush()
+        print_answer(str(choice))
     print_notes(choice)
     return exit_status([choice.verdict])
