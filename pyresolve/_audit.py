@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _elf, _overrides, _torch, _variants
 from ._environ import PRELOAD, parse_preload
 from ._errors import PyresolveError
+from ._files import same_file
 from ._native import ffi, lib
 from ._types import Status, Verdict
 
@@ -144,7 +145,7 @@ def _stands_before(owner: Path, hook: str, seen: Audit) -> bool:
     """Tell whether the hook is too late, rather than leaving the symbol to what it links."""
     preload = seen.preload or ()
     ahead = preload[: preload.index(hook)]
-    return any(_mapped_as(item, (owner,)) for item in ahead) or _same(
+    return any(_mapped_as(item, (owner,)) for item in ahead) or same_file(
         owner, Path(f"/proc/{seen.pid}/exe")
     )
 
@@ -157,7 +158,9 @@ def _about_the_runtimes(seen: Audit) -> Iterator[Finding]:
             message=f"process {seen.pid} maps {len(seen.runtimes)} CUDA runtimes ({files}): their"
             f" states are apart, and which one a call reaches is chance; {_RESTART}",
         )
-    if seen.torch_runtime and not any(_same(seen.torch_runtime, path) for path in seen.runtimes):
+    if seen.torch_runtime and not any(
+        same_file(seen.torch_runtime, path) for path in seen.runtimes
+    ):
         files = ", ".join(map(str, seen.runtimes)) or "no CUDA runtime"
         yield Finding(
             status=Status.WRONG_RUNTIME,
@@ -223,16 +226,9 @@ def _mapped_as(item: str, mapped: tuple[Path, ...]) -> Path | None:
         return next((other for other in mapped if other.name == item), None)
     if path in mapped:  # also where it is deleted by now
         return path
-    return next((other for other in mapped if _same(other, path)), None)
+    return next((other for other in mapped if same_file(other, path)), None)
 
 
 def _torch_runtime(mapped: tuple[Path, ...]) -> Path | None:
     library = next((path for path in mapped if path.name == "libc10_cuda.so"), None)
     return _torch.runtime_by_rpath(library) if library else None
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one == other

@@ -20,6 +20,7 @@ from . import (
     _variants,
 )
 from ._errors import OverrideError
+from ._files import same_file
 from ._types import Driver, Origin
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def look(
 def as_installed(runtime: Runtime, known: Iterable[Runtime]) -> Runtime:
     """Name a libcudart that was mapped as it is known: its path by an RPATH is full of `..`."""
     for other in known:
-        if _judge.same_file(other.path, runtime.path):
+        if same_file(other.path, runtime.path):
             return replace(other, version=runtime.version)
     return runtime
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _causes, _elf
+from ._files import same_file
 from ._probe import STUB_DRIVER, STUB_PRELOAD
 from ._runtime import DRIVER_SONAME
 from ._types import (
@@ -183,14 +184,6 @@ def runtime_of(trial: Trial) -> Runtime | None:
         if major is not None:
             return Runtime(path=_path(path), major=major, version=version, origin=Origin.LOADER)
     return None
-
-
-def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Compare two paths by device and inode, as text where a file is not there."""
-    try:
-        return os.path.samefile(one, other)  # noqa: PTH121  (texts, not paths)
-    except OSError:
-        return os.fspath(one) == os.fspath(other)
 
 
 class _Facts:

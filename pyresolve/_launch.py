@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import _check, _elf, _judge, _runtime
+from . import _check, _elf, _runtime
 from ._environ import LIBRARY_PATH, PRELOAD, delta, has_empty_element, parse_preload
 from ._errors import UnrepresentablePathError
+from ._files import same_file
 from ._types import LoadReport, Pin, Status, Verdict
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _must_pin(hook: Hook, environ: Mapping[str, str]) -> bool:
     """
     if hook.torchs is None or hook.has_search_path or parse_preload(environ.get(PRELOAD)):
         return False
-    return hook.loaders is None or not _judge.same_file(hook.loaders.path, hook.torchs.path)
+    return hook.loaders is None or not same_file(hook.loaders.path, hook.torchs.path)
 
 
 def _wants_runtime(report: LoadReport, runtime: Runtime) -> bool:

@@ -134,7 +134,7 @@ def _rows(findings: _Findings) -> Iterator[_Row]:
 
 
 def _runtime_row(runtime: Runtime, loaders: tuple[Runtime, ...], torchs: Runtime | None) -> _Row:
-    from .._judge import same_file
+    from .._files import same_file
 
     if runtime.problem:
         return _Row(label="runtime", text=runtime.problem, mark="bad")
