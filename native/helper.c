@@ -247,9 +247,10 @@ static void main_load(struct supervisor *self, const sigset_t *mask, char **argv
 
 static void main_preload(struct supervisor *self, const sigset_t *mask, char *program,
                          char **argv) {
-    /* Not close-on-exec: the child's loader is to find it. The lowest free descriptor is this one,
-     * since all above the report were closed. */
-    if (open(argv[0], O_RDONLY) != PYR_WIRE_STUB_FD) {
+    /* Not close-on-exec: the child's loader is to find it. Where close_range is missing (before
+     * Linux 5.9) its number may be taken by a descriptor that the caller left open. */
+    int stub = open(argv[0], O_RDONLY);
+    if (stub < 0 || dup2(stub, PYR_WIRE_STUB_FD) < 0) {
         give_up(self, "open of the stub driver");
     }
     int board = memfd_create("pyresolve-board", MFD_CLOEXEC);

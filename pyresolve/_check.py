@@ -65,7 +65,9 @@ def check(
         from . import _sites
 
         report = explain(report, environ=environ, site=_sites.current(), deadline=deadline)
-    return report if os.fspath(path) == name else replace(report, path=Path(path))
+    if os.fspath(path) == name and report.elapsed:
+        return report
+    return replace(report, path=Path(path), elapsed=deadline.spent())
 
 
 def load(name: str, *, environ: Mapping[str, str], deadline: _probe.Deadline) -> LoadReport:

@@ -114,6 +114,10 @@ class Deadline:
         self.timeout = timeout
         self._end = time.monotonic() + timeout
 
+    def spent(self) -> float:
+        """Return the seconds since it began."""
+        return self.timeout - (self._end - time.monotonic())
+
     def half(self) -> Deadline:
         """Return a budget of half of what is left: one probe leaves something to the next."""
         return Deadline(self.left_ns() / 2e9)

@@ -1127,7 +1127,7 @@ def test_helper_on_noexec_mount(rogue, installation, mode):
         sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]
         from pyresolve import _probe, check
         from pathlib import Path
-        _probe.HELPER = Path(sys.argv[2])
+        _probe.HELPER = sys.argv[2]
         try:
             print(json.dumps(check(sys.argv[3], mode=sys.argv[4], environ={}).status.name))
         except Exception as error:

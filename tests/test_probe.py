@@ -280,10 +280,13 @@ def test_attempts(rogue):
 
 
 def test_words(rogue):
-    """What is printed is kept from its beginning, as much as fits."""
+    """What is printed is kept as far as it fits, its beginning and its end."""
     answer = load(rogue("chatty"))
     assert set(answer.words) == {"#", "\n"}
-    assert len(answer.words) == 1 << 16
+    assert 1 << 15 < len(answer.words) <= 1 << 16
+    sh = [require_tool("sh"), "-c", "echo first; seq 1 20000; echo last >&2"]
+    words = _probe.run(sh, environ={"PATH": os.environ["PATH"]}, deadline=_probe.Deadline(10)).words
+    assert (True, True) == (words.startswith("first\n1\n2\n"), words.endswith("\n20000\nlast\n"))
 
 
 def test_runtime(site):
