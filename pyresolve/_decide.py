@@ -20,7 +20,8 @@ class Facts:
     `override` is the major that the user laid down and where; `forced` the file. `resolved` is what
     the package's own resolver answered. `torch_runtime` is the libcudart that torch's library maps,
     `loader_runtimes` those that the workers' loader finds by name, `installed` those on disk.
-    `trials` are the outcomes of loading each candidate, None as long as nobody asked.
+    `driver_directory` is where the driver lies if the loader finds it only when told to. `trials`
+    are the outcomes of loading each candidate, None as long as nobody asked.
     """
 
     package: str
@@ -38,6 +39,7 @@ class Facts:
     loader_runtimes: tuple[Runtime, ...] = ()
     installed: tuple[Runtime, ...] = ()
     driver: Driver = field(default_factory=Driver)
+    driver_directory: Path | None = None
     trials: tuple[LoadReport, ...] | None = None
 
 

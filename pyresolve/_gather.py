@@ -19,6 +19,7 @@ from . import (
     _torch,
     _variants,
 )
+from ._environ import LIBRARY_PATH, join_library_path, parse_library_path
 from ._errors import OverrideError
 from ._files import same_file
 from ._types import Driver, Origin
@@ -67,8 +68,22 @@ def look(
 ) -> _decide.Facts:
     """Return `facts` with all that depends on the environment found out for `environ`.
 
-    One process is asked which libcudart torch maps, which the loader finds, and for the driver.
+    Where the loader finds no driver, it is looked for in the places where it is mounted.
     """
+    found = _look(facts, site, environ, deadline)
+    for directory in _runtime.driver_directories() if found.driver.path is None else ():
+        elements = (*parse_library_path(environ.get(LIBRARY_PATH)), str(directory))
+        wider = {**environ, LIBRARY_PATH: join_library_path(elements)}
+        again = _look(facts, site, wider, deadline)
+        if again.driver.present:
+            return replace(again, driver_directory=directory)
+    return found
+
+
+def _look(
+    facts: _decide.Facts, site: Site, environ: Mapping[str, str], deadline: _probe.Deadline
+) -> _decide.Facts:
+    """Ask one process which libcudart torch maps, which the loader finds, and for the driver."""
     installed = _runtime.installed(site, environ)
     # libc10_cuda.so maps the libcudart that torch will use: its RPATH beats the environment.
     library = os.fspath(facts.torch.library) if facts.torch and facts.torch.library else None
@@ -94,6 +109,7 @@ def look(
         loader_runtimes=tuple(runtime for runtime in runtimes if runtime),
         installed=installed,
         driver=driver.driver or Driver(problem="it could not be asked for"),
+        driver_directory=None,
     )
 
 

@@ -39,7 +39,7 @@ class Hook:
     `torchs` is the libcudart that torch maps, None where that is not known, `loaders` the one that
     the loader finds by name; `others` are those on disk of the hook's major. `has_search_path` says
     that the hook has an RPATH or RUNPATH, `package` and `version` whose it is, `driver_absent` that
-    the rehearsal needs the stub.
+    the rehearsal needs the stub, `driver_directory` where the loader must be told to look for it.
     """
 
     path: str
@@ -51,6 +51,7 @@ class Hook:
     others: tuple[Runtime, ...]
     has_search_path: bool
     driver_absent: bool
+    driver_directory: Path | None
 
 
 def plan(hook: Hook, *, environ: Mapping[str, str], pin: Pin, deadline: Deadline) -> Launch:
@@ -130,11 +131,14 @@ def _attempt(
     expected: Path | None = None,
 ) -> Launch:
     path = os.fspath(runtime.path) if runtime else ""
+    directories = [os.path.dirname(path)] if pin is Pin.LIBRARY_PATH else []  # noqa: PTH120
+    if hook.driver_directory:
+        directories.append(os.fspath(hook.driver_directory))
     change = delta(
         environ,
         hook=hook.path,
         preload=[path] if pin is Pin.PRELOAD else [],
-        library_path=[os.path.dirname(path)] if pin is Pin.LIBRARY_PATH else [],  # noqa: PTH120
+        library_path=directories,
         same_stem=hook.same_stem,
     )
     final = {**environ, **change}

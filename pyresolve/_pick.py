@@ -231,6 +231,7 @@ def _hook(context: _Context) -> _launch.Hook:
         loaders=next((r for r in facts.loader_runtimes if r.major == major), None),
         others=tuple(runtime for runtime in facts.installed if runtime.major == major),
         has_search_path=bool(elf.rpath or elf.runpath),
+        driver_directory=facts.driver_directory,
         driver_absent=facts.driver.path is None and not _brings_driver(context.environ),
     )
 

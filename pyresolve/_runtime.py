@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 DRIVER_SONAME = "libcuda.so.1"
 
+_DRIVER_DIRECTORIES = (  # where container runtimes and NixOS mount it, mostly unknown to the loader
+    Path("/usr/lib/wsl/lib"),
+    Path("/run/opengl-driver/lib"),
+    Path("/usr/local/nvidia/lib64"),
+)
 _TOOLKIT_PARENT = Path("/usr/local")
 _LAST_SUFFIXED_MAJOR = 12  # later wheels carry the major in their version, not in their name
 
@@ -64,6 +69,13 @@ def installed(site: Site, environ: Mapping[str, str]) -> tuple[Runtime, ...]:
                 continue  # a dangling link
             found.setdefault((status.st_dev, status.st_ino), runtime)
     return tuple(found.values())
+
+
+def driver_directories() -> Iterator[Path]:
+    """Yield the usual places of a driver library that hold one."""
+    for directory in _DRIVER_DIRECTORIES:
+        if (directory / DRIVER_SONAME).exists():
+            yield directory
 
 
 def copies(soname: str, site: Site, environ: Mapping[str, str]) -> tuple[Path, ...]:

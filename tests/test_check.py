@@ -174,8 +174,7 @@ def test_what_is_left_running_is_killed(rogue, clean_env, tmp_path, name, mode):
     """A process that the library started is dead when the report is there, daemon or not."""
     pidfile = tmp_path / "pid"
     check(rogue(name), mode=mode, environ={**clean_env, rogues.PIDFILE: str(pidfile)})
-    # A daemon may have been killed before it wrote its pid.
-    assert not pidfile.exists() or not process.alive(int(pidfile.read_text()))
+    assert not process.alive(int(pidfile.read_text()))
     assert [] == mapped_by(rogue(name))
 
 

@@ -7,10 +7,12 @@ ON_LOAD {
     pid_t pid = fork();
     if (pid == 0) {
         setsid();
-        if (fork() == 0) {
-            rogue_write_pid((int)getpid());
+        pid_t left = fork();
+        if (left == 0) {
             sleep(60);
+            _exit(0);
         }
+        rogue_write_pid((int)left); /* here, where it is waited for */
         _exit(0);
     }
     waitpid(pid, NULL, 0);
