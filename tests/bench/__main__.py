@@ -51,6 +51,7 @@ def main() -> None:
         *_checking(cudart),
         *_checking_from_afar(cudart),
         *_picking(site),
+        *_launching(site),
         *_importing(),
         *_whole_processes(site, cudart),
     ]
@@ -134,6 +135,26 @@ def _picking(site: Site) -> Iterator[Figure]:
         yield absolute(name, samples, target=10)
     for name, samples in informing.items():
         yield Figure(name=f"  {name}", samples=samples)
+
+
+def _launching(site: Site) -> Iterator[Figure]:
+    """Measure the first call in a process: nothing of the decision or the rehearsals is kept."""
+    code = """
+import time, pyresolve
+pyresolve.pick  # its import is another figure
+begin = time.perf_counter_ns()
+change = pyresolve.pick().env()
+print(time.perf_counter_ns() - begin)
+assert "LD_PRELOAD" in change
+"""
+    env = {**os.environ, "PYTHONPATH": os.fspath(site)}
+
+    def first() -> int:
+        command = [sys.executable, "-c", code]
+        return int(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
+
+    name = "pick().env(), first in a process"
+    yield absolute(name, interleaved({name: first}, runs=60)[name], target=25)
 
 
 def _importing() -> Iterator[Figure]:
