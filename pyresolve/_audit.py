@@ -12,7 +12,7 @@ from ._environ import PRELOAD, parse_preload
 from ._errors import PyresolveError
 from ._files import same_file
 from ._native import ffi, lib
-from ._types import Status, Verdict
+from ._types import ElfStatus, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +121,9 @@ def _about_the_hook(
     if took is None and named:
         diagnosis = _elf.diagnose(_elf.read(named[0])) if "/" in named[0] else None
         why = diagnosis.message if diagnosis else f"{named[0]} was skipped by the loader"
+        program = _elf.read(f"/proc/{seen.pid}/exe")
+        if program.status is ElfStatus.SOUND and program.interpreter is None:
+            why = "its program is linked statically, which makes LD_PRELOAD void: use a dynamic one"
         return Finding(
             status=Status.IGNORED,
             message=f"{PRELOAD} of {process} names the hook, but it is not mapped: {why}",

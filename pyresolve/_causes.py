@@ -129,6 +129,17 @@ def how_it_ended(trial: Trial) -> tuple[Status, str] | None:
     return Status.EXITED, f"ended with exit status {os.WEXITSTATUS(trial.wait_status)}"
 
 
+def is_the_loaders_end(trial: Trial) -> bool:
+    """Tell whether the loader itself may have ended a program: 127, or 1 for a version.
+
+    Any other end is the doing of a constructor, whatever it printed before.
+    """
+    status = trial.wait_status
+    if trial.timed_out or status is None or not os.WIFEXITED(status):
+        return False
+    return os.WEXITSTATUS(status) == 127 or os.WEXITSTATUS(status) == 1
+
+
 def signal_name(number: int) -> str:
     """Return `SIGSEGV` for 11."""
     try:

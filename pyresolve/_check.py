@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._sites import Site
     from ._types import Diagnosis, ElfFacts
 
-EXPLAINED = (Status.MISSING_DEPENDENCY, Status.CRASHED)
+EXPLAINED = (Status.MISSING_DEPENDENCY, Status.CRASHED, Status.NOT_LOADABLE)
 """The causes about which explain() finds out more."""
 
 _SYSTEM_PLACES = "the loader's cache and default directories"
@@ -102,17 +102,26 @@ def rehearse(
     answer, report = trial(environ, stub=driver_absent)
     if not driver_absent and _lacks(report, DRIVER_SONAME):
         answer, report = trial(environ, stub=True)
-    if not answer.trials[0].started and report.status is not Status.TIMED_OUT:
-        own = (hook, os.path.basename(hook))  # noqa: PTH119
-        others = [item for item in parse_preload(environ.get(PRELOAD)) if item not in own]
+    own = (hook, os.path.basename(hook))  # noqa: PTH119
+    others = [item for item in parse_preload(environ.get(PRELOAD)) if item not in own]
+    if report.status is Status.TIMED_OUT:
+        return _judge.of_others(report, others)
+    if not answer.trials[0].started:
         without = {**environ, PRELOAD: join_preload(others)}
-        if (
-            not (alone := _probe.preload(hook, environ=without, deadline=deadline))
-            .trials[0]
-            .started
-        ):
-            return _judge.of_broken_environment(hook, Mode.PRELOAD, alone)
+        alone = _probe.preload(hook, environ=without, deadline=deadline)
+        if not alone.trials[0].started:
+            return _judge.of_broken_environment(
+                hook, Mode.PRELOAD, alone, timeout=deadline.timeout, culprit=_culprit(others)
+            )
     return report
+
+
+def _culprit(preloads: Sequence[str]) -> str | None:
+    """Say which preload is unusable, or which there are where all of them look sound."""
+    for item in preloads:
+        if "/" in item and (report := _judge.of_file(item, Mode.PRELOAD)):
+            return f"LD_PRELOAD holds a file that is unusable: {report.message}"
+    return f"look at what else LD_PRELOAD holds: {', '.join(preloads)}" if preloads else None
 
 
 def explain(
@@ -124,7 +133,7 @@ def explain(
     loader's hands.
     """
     target = os.fspath(report.path)
-    if report.status is Status.CRASHED:
+    if report.status is not Status.MISSING_DEPENDENCY:
         broken = _broken_file(target, environ)
         return _judge.with_broken_file(report, broken) if broken else report
     loader = _elf.read(_probe.HELPER).interpreter
@@ -139,6 +148,9 @@ def explain(
         names = list(_causes.missing_in_trace(words)) or names
         found = _causes.found_in_trace(words)
     users = [_elf.read(path) for path in (target, *found)]
+    for user in users[1:]:
+        if diagnosis := _elf.diagnose(user):
+            return _judge.with_broken_file(report, diagnosis)
     missing = tuple(_missing(name, users, environ, site) for name in names)
     return _judge.with_missing(report, missing)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Facts:
     """All that the decision rests on.
 
+    `package_place` is the directory that the package is imported from, `searched` all that were
+    looked at.
     `override` is the major that the user laid down and where; `forced` the file. `resolved` is what
     the package's own resolver answered. `torch_runtime` is the libcudart that torch's library maps,
     `loader_runtimes` those that the workers' loader finds by name, `installed` those on disk.
@@ -29,6 +31,7 @@ class Facts:
     searched: tuple[Path, ...]
     package_found: bool = True
     package_version: str | None = None
+    package_place: Path | None = None
     candidates: tuple[Candidate, ...] = ()
     override: tuple[int, str] | None = None
     forced: Candidate | None = None
@@ -62,11 +65,7 @@ def decide(facts: Facts) -> Decision | None:
     """
     torch = facts.torch
     if torch and torch.accelerator and not facts.override and not facts.forced:
-        raise NotCudaError(
-            f"torch in {torch.root} is built for {torch.accelerator}, not for CUDA: this hook has"
-            " nothing to do there; start the workers without it",
-            accelerator=torch.accelerator,
-        )
+        raise _not_cuda(facts, torch.root, torch.accelerator)
     usable = [candidate for candidate in facts.candidates if not candidate.problem]
     named = facts.forced or (None if facts.override else facts.resolved)
     if not usable and not named:
@@ -78,7 +77,7 @@ def decide(facts: Facts) -> Decision | None:
     if first:
         warnings = list(_contradictions(first, evidence))
         if first.source is Source.FOUND_RUNTIME:
-            warnings += _guess(facts, usable)
+            warnings += _guess(facts, first.major)
         chosen = _of_major(usable, first.major)
         if not chosen:
             raise _no_major(facts, usable, first)
@@ -103,6 +102,11 @@ def _follow(
         if known and wanted.major != first.major and not _of_major(usable, wanted.major):
             raise _no_major(facts, usable, wanted)
     warnings = list(_contradictions(first, evidence)) if first.major is not None else []
+    if facts.forced and facts.override and facts.override[0] != facts.forced.major:
+        warnings.append(
+            f"{first.text} links the runtime of CUDA {facts.forced.major} and contradicts"
+            f" {facts.override[1]}: the file was followed; unset one of the two"
+        )
     return _decision(facts, named, first.source, evidence, warnings)
 
 
@@ -113,16 +117,12 @@ def _decision(
     evidence: list[Evidence],
     warnings: list[str],
 ) -> Decision:
-    if candidate.named is not None and candidate.named != candidate.major:
+    if _lies(candidate):
         warnings.append(
             f"{candidate.path} is named for CUDA {candidate.named} and links the runtime of CUDA"
             f" {candidate.major}: what it links counts"
         )
-    if facts.torch and facts.torch.cuda is None and not facts.torch.problem:
-        warnings.append(
-            f"torch {facts.torch.version} in {facts.torch.root} is a CPU build: on this host the"
-            " hook has nothing to do"
-        )
+    warnings += _circumstances(facts, candidate)
     return Decision(
         candidate=candidate,
         source=source,
@@ -134,13 +134,43 @@ def _decision(
     )
 
 
+def _circumstances(facts: Facts, candidate: Candidate) -> Iterator[str]:
+    """Yield what may keep the right build from being of use."""
+    torch, driver, place = facts.torch, facts.driver, facts.package_place
+    if torch and torch.cuda is None and not torch.problem:
+        yield (
+            f"torch {torch.version} in {torch.root} is a CPU build, which uses no GPU and leaves"
+            " the hook nothing to do: install one that is built for CUDA, or name the workers'"
+            " interpreter with python="
+        )
+    if candidate.major is not None and not _supports(driver, candidate.major):
+        yield (
+            f"the driver {driver.path} supports CUDA up to {_dotted(driver.version)}, and the"
+            f" workers use CUDA {candidate.major}: update the driver, or install a torch for an"
+            " older CUDA"
+        )
+    beside = place and candidate.path.is_relative_to(place)
+    if place and not beside and not facts.forced and candidate.path.parent in facts.searched:
+        yield (
+            f"{candidate.path} belongs to another copy of {facts.package} than the one in {place},"
+            " which is imported: remove one of the two"
+        )
+
+
+def _lies(candidate: Candidate) -> bool:
+    """Tell whether a file is named for another major than it links; cu128 is a name for 12."""
+    if candidate.named is None or candidate.major is None:
+        return False
+    return not str(candidate.named).startswith(str(candidate.major))
+
+
 def _evidence(facts: Facts, usable: list[Candidate]) -> Iterator[Evidence]:
     if facts.forced:
         text = f"PYRESOLVE_PRELOAD={facts.forced.path}"
         yield Evidence(source=Source.OVERRIDE, text=text, major=facts.forced.major)
-    elif facts.override:
+    if facts.override:
         major, where = facts.override
-        yield Evidence(source=Source.OVERRIDE, text=where, major=major)
+        yield Evidence(source=Source.OVERRIDE, text=where, major=None if facts.forced else major)
     if facts.resolved:
         yield Evidence(
             source=Source.RESOLVER,
@@ -175,7 +205,7 @@ def _torch_metadata(torch: Torch) -> Evidence:
     if torch.problem:
         return Evidence(source=source, text=torch.problem)
     if torch.cuda is None:
-        return Evidence(source=source, text=f"{name} is a CPU build")
+        return Evidence(source=source, text=f"{name} in {torch.root} is a CPU build")
     text = f"{name} in {torch.root} is built for CUDA {torch.cuda}"
     return Evidence(source=source, text=text, major=torch.major)
 
@@ -186,8 +216,10 @@ def _found(facts: Facts, usable: list[Candidate]) -> Evidence:
     if not runtimes:
         return Evidence(source=source, text="no CUDA runtime in the loader's reach nor on disk")
     text = f"{where} {_names(runtimes)}"
-    if facts.loader_runtimes and facts.installed:
-        text += f"; installed are {_names(facts.installed)}"
+    reached = {runtime.path for runtime in facts.loader_runtimes}
+    others = [runtime for runtime in facts.installed if runtime.path not in reached]
+    if reached and others:
+        text += f"; installed are {_names(others)}"
     return Evidence(source=source, text=text, major=_best(facts, runtimes, usable))
 
 
@@ -216,16 +248,12 @@ def _supports(driver: Driver, major: int) -> bool:
     return driver.version is None or major <= driver.version // 1000
 
 
-def _guess(facts: Facts, usable: list[Candidate]) -> Iterator[str]:
+def _guess(facts: Facts, major: int | None) -> Iterator[str]:
     runtimes, _ = _reachable(facts)
     majors = sorted({runtime.major for runtime in runtimes})
-    best = _best(facts, runtimes, usable)
-    if not _supports(facts.driver, best):
-        supported = _dotted(facts.driver.version)
-        yield f"the driver supports CUDA up to {supported}, which is older than CUDA {best}"
-    elif len(majors) > 1 and facts.driver.version is None:
+    if len(majors) > 1 and facts.driver.version is None:
         yield (
-            f"CUDA {best} is a guess: the runtimes of CUDA {', '.join(map(str, majors))} are here,"
+            f"CUDA {major} is a guess: the runtimes of CUDA {', '.join(map(str, majors))} are here,"
             " no torch says which one the workers use, and no driver limits it; set PYRESOLVE_CUDA"
         )
 
@@ -235,9 +263,11 @@ def _contradictions(first: Evidence, evidence: list[Evidence]) -> Iterator[str]:
         # That other runtimes lie about is a normal state of a machine.
         if other.source is Source.FOUND_RUNTIME or other.major in (None, first.major):
             continue
+        torchs = {first.source, other.source} == {Source.TORCH_RUNTIME, Source.TORCH_METADATA}
         yield (
             f"{first.source.value} says CUDA {first.major} ({first.text}), {other.source.value}"
             f" says CUDA {other.major} ({other.text}): the first was followed"
+            + ("; torch is in two minds, reinstall it" if torchs else "")
         )
 
 
@@ -282,12 +312,36 @@ def _of_major(usable: list[Candidate], major: int | None) -> Candidate | None:
     return next((candidate for candidate in beside if candidate.named == major), matches[0])
 
 
+def _not_cuda(facts: Facts, root: Path, accelerator: str) -> NotCudaError:
+    message = f"torch in {root} is built for {accelerator}, not for CUDA"
+    others = [candidate.problem for candidate in facts.candidates if candidate.problem]
+    if others:
+        message += (
+            f"; {'; '.join(others)}: pyresolve chooses CUDA builds only, preload that one as"
+            f" {facts.package} says"
+        )
+    else:
+        message += ": a CUDA hook has nothing to do there; start the workers without it"
+    return NotCudaError(message, accelerator=accelerator)
+
+
 def _no_build(facts: Facts) -> NoVariantError:
     searched = ", ".join(map(str, facts.searched))
-    if facts.candidates:
-        remedy = f"pip install --force-reinstall --no-deps {facts.package}"
+    where = f" (in {facts.package_place})" if facts.package_place else ""
+    remedy: str | None = (
+        f"pip install --force-reinstall --no-deps --only-binary=:all: {facts.package}"
+    )
+    if facts.candidates and all(candidate.in_place for candidate in facts.candidates):
+        first, *more = facts.candidates
+        alike = f"; likewise {', '.join(str(other.path) for other in more)}" if more else ""
+        message = f"{facts.package} has no usable build of {facts.stem}: {first.problem}{alike}"
+        remedy = None
+    elif facts.candidates:
         problems = "; ".join(candidate.problem or "" for candidate in facts.candidates)
-        message = f"{facts.package} has no usable build of {facts.stem}: {problems} ({remedy})"
+        message = (
+            f"{facts.package} has no usable build of {facts.stem}: {problems}; install a wheel that"
+            f" has one ({remedy})"
+        )
     elif not facts.package_found:
         remedy = f"pip install {facts.package}"
         message = (
@@ -295,35 +349,51 @@ def _no_build(facts: Facts) -> NoVariantError:
             f" workers' environment ({remedy})"
         )
     else:
-        remedy = f"pip install --force-reinstall --no-deps --only-binary=:all: {facts.package}"
         message = (
             f"{facts.package} {facts.package_version or 'of unknown version'} is installed without"
-            f" native hooks: no {facts.stem}*.so in {searched}; it was built without CUDA, install"
-            f" a wheel that has them ({remedy})"
+            f" native hooks{where}: no {facts.stem}*.so in {searched}; most likely it was built"
+            f" without CUDA, install a wheel that has them"
+            f" ({remedy})"
         )
     found = tuple(candidate.path for candidate in facts.candidates)
     return NoVariantError(message, searched=facts.searched, found=found, remedy=remedy)
 
 
 def _no_major(facts: Facts, usable: list[Candidate], wanted: Evidence) -> NoVariantError:
-    builds = ", ".join(
-        f"{c.path} (CUDA {c.major if c.major is not None else 'unknown'})" for c in usable
-    )
-    version = f" {facts.package_version}" if facts.package_version else ""
-    problems = "".join(f"; {c.problem}" for c in facts.candidates if c.problem)
-    broken = any(c.problem and c.named == wanted.major for c in facts.candidates)
-    remedy = f"pip install --upgrade {facts.package}"
+    broken = next((c for c in facts.candidates if c.problem and c.named == wanted.major), None)
     if broken:
         remedy = f"pip install --force-reinstall --no-deps {facts.package}"
+        return NoVariantError(
+            f"the workers use CUDA {wanted.major} ({wanted.source.value}: {wanted.text}), and the"
+            f" build for it cannot be used: {broken.problem}",
+            searched=facts.searched,
+            found=tuple(c.path for c in usable),
+            major=wanted.major,
+            remedy=None if broken.in_place else remedy,
+        )
+    builds = ", ".join(f"{c.path} ({_links(c)})" for c in usable)
+    version = f" {facts.package_version}" if facts.package_version else ""
+    problems = "".join(f"; {c.problem}" for c in facts.candidates if c.problem)
+    # --force-reinstall: where the newest is installed, a file of it is missing or damaged.
+    remedy = f"pip install --upgrade --force-reinstall --no-deps {facts.package}"
+    guess = wanted.source is Source.FOUND_RUNTIME
     return NoVariantError(
-        f"the workers use CUDA {wanted.major} ({wanted.source.value}: {wanted.text}), and"
-        f" {facts.package}{version} has no build for it, only {builds}{problems}; install a version"
-        f" that ships a build for CUDA {wanted.major} ({remedy})",
+        f"the workers {'seem to ' if guess else ''}use CUDA {wanted.major} ({wanted.source.value}:"
+        f" {wanted.text}), and {facts.package}{version} has no build for it, only"
+        f" {builds}{problems}; {'set PYRESOLVE_CUDA if they use another, or ' if guess else ''}"
+        f"install a version that ships a build for CUDA {wanted.major} ({remedy})",
         searched=facts.searched,
         found=tuple(c.path for c in usable),
         major=wanted.major,
         remedy=remedy,
     )
+
+
+def _links(candidate: Candidate) -> str:
+    if candidate.major is None:
+        return "links no CUDA runtime"
+    named = f", named for CUDA {candidate.named}" if _lies(candidate) else ""
+    return f"CUDA {candidate.major}{named}"
 
 
 def _version(runtime: Runtime) -> str:

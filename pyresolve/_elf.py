@@ -208,7 +208,7 @@ def _unfit(facts: ElfFacts, name: str) -> tuple[Status, str] | None:
         )
     if facts.type != _SHARED_OBJECT:
         what = _TYPES.get(facts.type or 0, f"an ELF file of type {facts.type}")
-        return Status.NOT_LOADABLE, f"{name} is {what}, not a shared library"
+        return Status.NOT_LOADABLE, f"{name} is {what}, not a shared library: {_REINSTALL}"
     foreign = next((n for n in facts.needed if n == "libc.so" or n.startswith("libc.musl-")), None)
     if foreign and (glibc := _glibc()):
         other = "musl or Android" if foreign == "libc.so" else "musl"

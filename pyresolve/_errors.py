@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ class PyresolveError(Exception):
     """
 
     remedy: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive the way out of another process, fields and all."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class NoVariantError(PyresolveError):

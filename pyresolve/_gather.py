@@ -48,12 +48,14 @@ def gather(
         raise ValueError(f"package is {package!r}: give the name under which it is imported")
     answer = _resolver.ask(package, stem, asking)
     distribution = next(site.distributions(re.escape(package.replace("-", "_").lower())), None)
+    place = next(site.packages(package), None)
     facts = _decide.Facts(
         package=package,
         stem=stem,
-        searched=tuple(entry.path for entry in site.entries),
-        package_found=distribution is not None or any(site.packages(package)),
+        searched=tuple(_variants.places(site, package)),
+        package_found=distribution is not None or place is not None,
         package_version=distribution.version if distribution else None,
+        package_place=place.parent if place else None,
         candidates=_variants.candidates(site, package, stem),
         override=_overrides.major(environ, cuda),
         forced=_forced(environ),
@@ -106,7 +108,11 @@ def _look(
         if torchs
         else None,
         torch_problem=problem,
-        loader_runtimes=tuple(runtime for runtime in runtimes if runtime),
+        loader_runtimes=tuple(
+            replace(as_installed(runtime, installed), origin=Origin.LOADER)
+            for runtime in runtimes
+            if runtime
+        ),
         installed=installed,
         driver=driver.driver or Driver(problem="it could not be asked for"),
         driver_directory=None,

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 # Site code may print whatever it likes: the answer is what stands between two nonces. The first
 # element of the path is the directory of the script, which workers do not share.
 _SCRIPT = """\
-import binascii, os, sys
+import sys
 paths = [sys.prefix] + (sys.path[1:] if sys.path[:1] == [''] else sys.path)
+sys.path[:] = paths[1:]
+import binascii, os
 encode = getattr(os, 'fsencode', lambda path: path)
 texts = [binascii.hexlify(encode(path)).decode('ascii') for path in paths if isinstance(path, str)]
 sys.stdout.write('\\n'.join(['', sys.argv[1], ' '.join(texts), sys.argv[1], '']))
@@ -115,7 +117,10 @@ def _refuse_foreign(executable: str) -> None:
     facts = _elf.read(executable)
     if facts.status in (ElfStatus.SOUND, ElfStatus.FOREIGN) and not facts.host:
         diagnosis = _elf.diagnose(facts)
-        raise InterpreterError(diagnosis.message if diagnosis else executable, python=executable)
+        what = diagnosis.message.partition(": ")[0] if diagnosis else executable
+        raise InterpreterError(
+            f"{what}: give the path of an interpreter for this machine", python=executable
+        )
     if facts.interpreter and "ld-musl" in facts.interpreter:
         raise InterpreterError(
             f"{executable} runs on musl libc ({facts.interpreter}), where no hook that is built for"

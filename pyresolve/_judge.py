@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import _causes, _elf
 from ._files import same_file
 from ._probe import STUB_DRIVER, STUB_PRELOAD
-from ._runtime import DRIVER_SONAME
+from ._runtime import DRIVER_SONAME, driver_directories
 from ._types import (
     Driver,
     LoadReport,
@@ -37,10 +37,6 @@ _path = lru_cache(maxsize=512)(Path)
 
 _NAME_MAX = 255  # bytes in one component of a path
 
-_NO_DRIVER = (
-    "all that {name} needs resolves but the NVIDIA driver (libcuda.so.1), which this host lacks:"
-    " check on a GPU node for a verdict"
-)
 _REBUILT = "reinstall it in a version that goes with what it links"
 
 
@@ -64,8 +60,8 @@ def _is_for_the_loader(name: str) -> bool:
 
 def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadReport:
     """Report on a trial in dlopen mode."""
-    if not answer.hello and not answer.timed_out:
-        return of_broken_environment(name, Mode.DLOPEN, answer)
+    if not answer.hello:
+        return of_broken_environment(name, Mode.DLOPEN, answer, timeout=timeout)
     driver = trial.driver or Driver()
     facts = _Facts(name, Mode.DLOPEN, trial, driver, answer.elapsed)
     if abrupt := _abrupt(facts, answer, timeout):
@@ -76,7 +72,7 @@ def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadR
     if last.error:
         cause = _causes.of_words(last.error)
         if last.stub and cause.name and _causes.is_driver_symbol(cause.name):
-            return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, _NO_DRIVER.format(name=name))
+            return _no_driver(facts)
         return _refused(facts, cause)
     return _loaded(facts, stub=last.stub)
 
@@ -88,9 +84,14 @@ def of_preload(
     trial = answer.trials[0]
     driver = Driver(problem=f"{DRIVER_SONAME} is not here") if stub else trial.driver or Driver()
     facts = _Facts(name, Mode.PRELOAD, trial, driver, answer.elapsed)
-    if not trial.started and not trial.timed_out and not answer.timed_out:
+    if not answer.hello:
+        return of_broken_environment(name, Mode.PRELOAD, answer, timeout=timeout)
+    if not trial.started and _causes.is_the_loaders_end(trial):
         cause = _causes.of_words(answer.words)
-        if cause.status is not Status.NOT_LOADABLE or cause.file:
+        own_exit = os.WEXITSTATUS(trial.wait_status or 0) == 1
+        if cause.status is Status.VERSION_MISMATCH or (
+            not own_exit and (cause.status is not Status.NOT_LOADABLE or cause.file)
+        ):
             return _refused(facts, cause)
     if abrupt := _abrupt(facts, answer, timeout):
         return abrupt
@@ -98,8 +99,8 @@ def of_preload(
         reason = _causes.is_ignored(answer.words) or "without a word"
         return facts.fail(
             Status.IGNORED,
-            f"the loader skipped {name} ({reason}): the process runs without it; mend the file or"
-            " take it out of LD_PRELOAD",
+            f"the loader skipped {name} ({reason}): the process runs without it; reinstall it in a"
+            " version for this system, or take it out of LD_PRELOAD",
         )
     for symbol, (actual, own) in trial.symbols.items():
         if actual != own and same_file(own, name):
@@ -119,8 +120,10 @@ def of_preload(
     return _loaded(facts, stub=stub)
 
 
-def of_broken_environment(name: str, mode: Mode, answer: Answer) -> LoadReport:
-    """Report that no program at all starts in this environment."""
+def of_broken_environment(
+    name: str, mode: Mode, answer: Answer, *, timeout: float = 0.0, culprit: str | None = None
+) -> LoadReport:
+    """Report that no program at all starts in this environment, and because of what if known."""
     status = answer.wait_status
     if mode is Mode.PRELOAD:
         status = answer.trials[0].wait_status
@@ -129,14 +132,28 @@ def of_broken_environment(name: str, mode: Mode, answer: Answer) -> LoadReport:
         how = _causes.signal_name(os.WTERMSIG(status))
     elif status is not None:
         how = f"exit status {os.WEXITSTATUS(status)}"
-    words = _words(answer) or "without a word"
+    how = f"{how}: {_words(answer) or 'without a word'}"
+    if answer.timed_out or any(trial.timed_out for trial in answer.trials):
+        how = f"none had started within {timeout:g} s"
+    where = culprit or (
+        "look at its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT, and at /etc/ld.so.preload"
+    )
+    late = answer.timed_out and not answer.hello
     return _fail(
         name,
         mode,
-        Status.BROKEN_ENVIRONMENT,
-        f"no program starts in this environment, whatever {name} is like ({how}: {words}): look at"
-        " its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT",
+        Status.TIMED_OUT if late else Status.BROKEN_ENVIRONMENT,
+        f"no program starts in this environment, whatever {name} is like ({how}): {where}",
     )
+
+
+def of_others(report: LoadReport, others: Iterable[str]) -> LoadReport:
+    """Name the other preloads of a process that hung: it may be one of them."""
+    names = ", ".join(others)
+    if not names:
+        return report
+    message = f"{report.message}; it may also be due to what else LD_PRELOAD holds: {names}"
+    return replace(report, message=_line(message))
 
 
 def with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport:
@@ -166,13 +183,13 @@ def with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport
         text += f"; no sound copy is installed: {remedy}"
     elif lacking:
         text += ": install what brings it, or put its directory into LD_LIBRARY_PATH"
-    return replace(report, missing=missing, message=text, remedy=remedy)
+    return replace(report, missing=missing, message=_line(text), remedy=remedy)
 
 
 def with_broken_file(report: LoadReport, diagnosis: Diagnosis) -> LoadReport:
     """Name the file behind a crash of the loader itself: it maps files and trusts their headers."""
     message = f"{report.path} needs a file that is unusable: {diagnosis.message}"
-    return replace(report, status=diagnosis.status, message=message)
+    return replace(report, status=diagnosis.status, message=_line(message))
 
 
 def runtime_of(trial: Trial) -> Runtime | None:
@@ -184,6 +201,11 @@ def runtime_of(trial: Trial) -> Runtime | None:
         if major is not None:
             return Runtime(path=_path(path), major=major, version=version, origin=Origin.LOADER)
     return None
+
+
+def _line(text: str) -> str:
+    """Show what is odd about a path instead of letting it break the line."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class _Facts:
@@ -212,7 +234,7 @@ class _Facts:
             mode=self.mode,
             verdict=verdict,
             status=status,
-            message=message,
+            message=_line(message),
             missing=tuple(missing),
             undefined=tuple(undefined),
             loaded=tuple(_path(path) for path in self.trial.objects if path not in stubs),
@@ -227,7 +249,7 @@ class _Facts:
 
 def _fail(name: str, mode: Mode, status: Status, message: str) -> LoadReport:
     return LoadReport(
-        path=_path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=message
+        path=_path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=_line(message)
     )
 
 
@@ -269,15 +291,40 @@ def _loaded(facts: _Facts, *, stub: bool) -> LoadReport:
         some = ", ".join(undefined[:5]) + (", …" if len(undefined) > 5 else "")
         return facts.fail(
             Status.UNDEFINED_SYMBOL,
-            f"{facts.name} uses {some}, which nothing it links defines: the first call ends the"
-            f" process; {_REBUILT}",
+            f"{facts.name} uses {some}, which {_who_lacks(facts, undefined[0])}: the first call"
+            f" ends the process; {_REBUILT}",
             undefined=undefined,
         )
     if no_driver:
-        message = _NO_DRIVER.format(name=facts.name)
-        return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, message)
+        return _no_driver(facts)
     how = "loads" if facts.mode is Mode.DLOPEN else "is preloaded and takes effect"
     return facts.report(Verdict.OK, Status.LOADABLE, f"{facts.name} {how}")
+
+
+def _no_driver(facts: _Facts) -> LoadReport:
+    message = f"all that {facts.name} needs resolves but the NVIDIA driver (libcuda.so.1), which"
+    lying = next(driver_directories(), None)
+    if facts.driver.path:
+        message += f" is not what is found first: {facts.driver.problem}"
+    elif lying:
+        message += f" lies out of the loader's reach in {lying}: put that into LD_LIBRARY_PATH"
+    else:
+        message += " this host lacks: check on a GPU node for a verdict"
+    return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, message)
+
+
+def _who_lacks(facts: _Facts, symbol: str) -> str:
+    """Say which file should have defined a symbol, as far as the files tell."""
+    target = _elf.read(facts.name)
+    _, at, version = symbol.partition("@")
+    file = next((need.file for need in target.versions_needed if need.version == version), None)
+    if at and file:
+        mapped = (path for path in facts.trial.objects if os.path.basename(path) == file)  # noqa: PTH119
+        return f"{next(mapped, file)} should define and does not"
+    runtimes = [name for name in target.needed if runtime_major(name) is not None]
+    if symbol.startswith("cuda") and not runtimes:
+        return "is libcudart's, which it does not link"
+    return "nothing it links defines"
 
 
 def _needs_driver(trial: Trial, driver: Driver) -> bool:
@@ -302,21 +349,22 @@ def _refused(facts: _Facts, cause: Cause) -> LoadReport:
         user = cause.by if cause.by and not same_file(cause.by, name) else name
         return facts.fail(
             Status.UNDEFINED_SYMBOL,
-            f"{user} uses {cause.name}, which nothing it links defines; {_REBUILT}",
+            f"{user} uses {cause.name}, which {_who_lacks(facts, cause.name or '')}; {_REBUILT}",
             undefined=symbols,
         )
     if cause.status is Status.VERSION_MISMATCH:
         return facts.fail(Status.VERSION_MISMATCH, _version_message(name, cause))
-    if file and (diagnosis := _elf.diagnose(_elf.read(file))):
+    # Without a slash it is a name that the loader searched, not a file in this directory.
+    if file and "/" in file and (diagnosis := _elf.diagnose(_elf.read(file))):
         through = "" if same_file(file, name) else f"{name} needs a file that is unusable: "
         return facts.fail(diagnosis.status, through + diagnosis.message)
     if cause.status is Status.PERMISSION:
         message = f"{file} may not be read: make it readable for the user who runs the workers"
         return facts.fail(Status.PERMISSION, message)
+    said = cause.text.removeprefix(f"{name}: ") or "without a word"
     return facts.fail(
         Status.NOT_LOADABLE,
-        f"the loader refuses {name} ({cause.text or 'without a word'}): reinstall it in a version"
-        " for this system",
+        f"the loader refuses {name} ({said}): reinstall it in a version for this system",
     )
 
 
@@ -328,7 +376,9 @@ def _version_message(name: str, cause: Cause) -> str:
     if family:
         newest = max(family, key=_numbers)
         message += f" (its newest is {newest})"
-    return f"{message}: install a build for this system, or a newer {cause.file}"
+    if cause.by and not same_file(cause.by, name):
+        message = f"{name} needs a file that is unusable: {message}"
+    return f"{message}: install a build for this system, or use a newer system image"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

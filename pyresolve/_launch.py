@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _check, _elf, _runtime
-from ._environ import LIBRARY_PATH, PRELOAD, delta, has_empty_element, parse_preload
+from . import _check, _elf, _runtime, _variants
+from ._environ import (
+    LIBRARY_PATH,
+    PRELOAD,
+    delta,
+    has_empty_element,
+    parse_library_path,
+    parse_preload,
+)
 from ._errors import UnrepresentablePathError
 from ._files import same_file
 from ._types import LoadReport, Pin, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from ._probe import Deadline
     from ._types import Runtime
@@ -43,6 +50,7 @@ class Hook:
     """
 
     path: str
+    major: int | None
     package: str
     version: str | None
     same_stem: Callable[[str], bool]
@@ -94,6 +102,8 @@ def _must_pin(hook: Hook, environ: Mapping[str, str]) -> bool:
     """
     if hook.torchs is None or hook.has_search_path or parse_preload(environ.get(PRELOAD)):
         return False
+    if _relative_elements(environ):
+        return True  # what is found here says nothing about a worker that starts elsewhere
     return hook.loaders is None or not same_file(hook.loaders.path, hook.torchs.path)
 
 
@@ -149,14 +159,37 @@ def _attempt(
         expected=expected,
         driver_absent=hook.driver_absent,
     )
-    return Launch(change=change, report=report, notes=tuple(_notes(hook, final)))
+    notes = [*_notes(hook, final), *(_conda_note(directories[0]) if directories else ())]
+    return Launch(change=change, report=report, notes=tuple(notes))
+
+
+def _relative_elements(environ: Mapping[str, str]) -> list[str]:
+    elements = parse_library_path(environ.get(LIBRARY_PATH))
+    return [element for element in elements if element and element[0] not in "/$"]
+
+
+def _conda_note(directory: str) -> Iterator[str]:
+    prefix = next((p for p in Path(directory).parents if (p / "conda-meta").is_dir()), None)
+    if prefix:
+        yield (
+            f"{LIBRARY_PATH} begins with {directory}, which holds all libraries of a conda"
+            " prefix: system programs that a worker starts may break on them;"
+            " torch_memory_saver 0.0.10 or newer can do without"
+        )
 
 
 def _notes(hook: Hook, environ: Mapping[str, str]) -> Iterator[str]:
     preloads = parse_preload(environ[PRELOAD])
     for element in preloads[1:]:
-        if "/" in element and (diagnosis := _elf.diagnose(_elf.read(element))):
+        plain = "/" in element and "$" not in element  # a token is the loader's to expand
+        if plain and (diagnosis := _elf.diagnose(_elf.read(element))):
             yield f"the loader ignores a preload that was there before: {diagnosis.message}"
+        major = _variants.runtime_major(os.path.basename(element))  # noqa: PTH119
+        if major is not None and hook.major is not None and major != hook.major:
+            yield (
+                f"{PRELOAD} held {element} before, a runtime of CUDA {major} beside the hook's of"
+                f" CUDA {hook.major}: two runtimes will be in every worker; take it out"
+            )
     if hook.package == _TMS and _reads_lists(hook):
         named = [item for item in preloads if _TMS in item]
         if len(named) != 1:
@@ -169,6 +202,11 @@ def _notes(hook: Hook, environ: Mapping[str, str]) -> Iterator[str]:
             f"{hook.package} {hook.version} takes the whole of {PRELOAD} for one path and will not"
             f" find itself among {len(preloads)}: install 0.0.10 or newer, or start the workers"
             " without the other preloads"
+        )
+    for element in _relative_elements(environ):
+        yield (
+            f"{LIBRARY_PATH} has the relative element {element}: it means another directory"
+            " wherever a worker starts; write it in full"
         )
     if has_empty_element(environ):
         yield (

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import (
+    _causes,
     _check,
     _decide,
     _elf,
@@ -23,6 +24,7 @@ from . import (
 )
 from ._environ import PRELOAD, parse_preload
 from ._errors import NotLoadableError
+from ._runtime import DRIVER_SONAME
 from ._types import LoadReport, Pin, Status, Verdict
 
 if TYPE_CHECKING:
@@ -193,8 +195,14 @@ def _verified(choice: Choice, deadline: _probe.Deadline) -> Choice:
     driver = report.driver if report.driver.present else facts.driver
     _enforce(report, driver, context.verify)
     warnings = [*choice.warnings, *launch.notes]
+    if report.verdict is not Verdict.FAIL and report.runtime:
+        # What torch's library lacks alone, the pin brings.
+        lacks = f"needs {report.runtime.path.name}, which the loader does not find"
+        warnings = [warning for warning in warnings if lacks not in warning]
     if report.verdict is Verdict.FAIL:
-        warnings.append(f"{report.message}; this host has no driver, the workers may differ")
+        warnings.append(
+            f"{report.message}; this host has no working driver, the workers may differ"
+        )
     runtime = choice.runtime
     if report.runtime:
         known = [runtime, *facts.installed] if runtime else facts.installed
@@ -224,6 +232,7 @@ def _hook(context: _Context) -> _launch.Hook:
     elf = _elf.read(path)
     return _launch.Hook(
         path=os.fspath(path),
+        major=major,
         package=facts.package,
         version=facts.package_version,
         same_stem=_variants.same_stem(facts.stem),
@@ -232,8 +241,16 @@ def _hook(context: _Context) -> _launch.Hook:
         others=tuple(runtime for runtime in facts.installed if runtime.major == major),
         has_search_path=bool(elf.rpath or elf.runpath),
         driver_directory=facts.driver_directory,
-        driver_absent=facts.driver.path is None and not _brings_driver(context.environ),
+        driver_absent=_is_absent(facts.driver) and not _brings_driver(context.environ),
     )
+
+
+def _is_absent(driver: Driver) -> bool:
+    """Tell a driver that is not there, or skipped, from one that breaks what needs it.
+
+    The loader names the file by its path where it stops at it, by its SONAME where it went on.
+    """
+    return driver.path is None and _causes.of_words(driver.problem or "").file == DRIVER_SONAME
 
 
 def _brings_driver(environ: Mapping[str, str]) -> bool:
@@ -263,15 +280,31 @@ def _host_warnings(facts: _decide.Facts, environ: Mapping[str, str]) -> list[str
     driver, warnings = facts.driver, []
     if facts.torch_problem:
         warnings.append(f"torch's own library does not load here: {facts.torch_problem}")
-    visible = environ.get("NVIDIA_VISIBLE_DEVICES", "").strip().lower()
-    if driver.path is None and visible in ("void", "none"):
+    if driver.path is None:
+        warnings += _container_warnings(environ)
+    elif "compat" in (*driver.path.parts, *driver.path.resolve().parts):
         warnings.append(
-            f"NVIDIA_VISIBLE_DEVICES={visible} keeps the driver out of this container: that is the"
-            " likely reason why libcuda.so.1 is not here"
-        )
-    if driver.path is not None and "compat" in driver.path.parts:
-        warnings.append(
-            f"the driver library is {driver.path}, a forward-compatibility copy: it fails with"
-            " error 803 or 804 where it is older than the host's driver or the GPU not supported"
+            f"the driver library is {driver.path}, a forward-compatibility copy: where it is older"
+            " than the host's driver, or the GPU is not supported, CUDA fails with error 803 or"
+            " 804; then take its directory out of LD_LIBRARY_PATH or /etc/ld.so.conf.d"
         )
     return warnings
+
+
+def _container_warnings(environ: Mapping[str, str]) -> list[str]:
+    """Say which variable of the NVIDIA container runtime keeps the driver out."""
+    devices = environ.get("NVIDIA_VISIBLE_DEVICES")
+    capabilities = environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    if devices is not None and devices.strip().lower() in ("", "void", "none"):
+        shown = devices.strip() or "(empty)"
+        return [
+            f"NVIDIA_VISIBLE_DEVICES={shown} keeps the driver out of this container: that is the"
+            " likely reason why libcuda.so.1 is not here; start it with NVIDIA_VISIBLE_DEVICES=all"
+            " where it should have GPUs"
+        ]
+    if capabilities and not {"compute", "all"} & set(capabilities.lower().split(",")):
+        return [
+            f"NVIDIA_DRIVER_CAPABILITIES={capabilities} keeps libcuda.so.1 out of this container:"
+            " start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        ]
+    return []

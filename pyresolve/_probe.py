@@ -34,6 +34,8 @@ _NO_BOARD = "pyresolve-helper cannot open"  # PYR_WIRE_NO_BOARD
 
 _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers every call so
 
+_MAX_ARG_STRLEN = 32 * 4096  # linux/binfmts.h
+
 _HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
 _allocate = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -147,7 +149,10 @@ def preload(target: str, *, environ: Mapping[str, str], deadline: Deadline) -> A
         raise _failed("execve", trial.not_run)
     # Without a supervisor its board is gone as well, and that is the target's doing.
     if not trial.started and trial.wait_status is not None and _NO_BOARD in answer.words:
-        raise ProbeError(f"a rehearsal needs /proc as it usually is ({answer.words.strip()})")
+        raise ProbeError(
+            "a rehearsal needs /proc, where its process could not reach this one: mount it, or"
+            " check with mode='dlopen'"
+        )
     return answer
 
 
@@ -171,6 +176,13 @@ def _environment(environ: Mapping[str, str]) -> list[bytes]:
             "environ holds a variable that no process can be given: its name is empty or has a '=',"
             " or it holds a NUL"
         )
+    for pair in pairs:
+        if len(pair) >= _MAX_ARG_STRLEN:
+            name = os.fsdecode(pair.partition(b"=")[0])
+            raise ProbeError(
+                f"the environment is larger than the kernel takes for a new process: {name} alone"
+                f" has {len(pair)} bytes, at most {_MAX_ARG_STRLEN - 1} go; shorten or unset it"
+            )
     return pairs
 
 
@@ -233,6 +245,16 @@ def _decode(frames: bytes, count: int) -> tuple[bool, tuple[Trial, ...]]:
     return hello, trials
 
 
+def _system_preload() -> str:
+    try:
+        preload = Path("/etc/ld.so.preload").read_text(errors="replace").split()
+    except OSError:
+        preload = []
+    if preload:
+        return f"look at /etc/ld.so.preload, which has {', '.join(preload)} loaded everywhere"
+    return "reinstall pyresolve-native"
+
+
 def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
     at = 0
     while at < len(data):
@@ -255,7 +277,7 @@ def _answer(
     if not hello and not timed_out and not own_environment:
         raise ProbeError(
             f"{HELPER} does not start, not even in an empty environment"
-            f" ({words.strip() or f'wait status {wait_status}'}): reinstall pyresolve-native"
+            f" ({words.strip() or f'wait status {wait_status}'}): {_system_preload()}"
         )
     return Answer(
         hello=hello,
@@ -301,7 +323,11 @@ def _driver(text: str, version: int, result: int) -> Driver:
     if result == -1:
         return Driver(path=Path(text), problem=f"{text} has no cuDriverGetVersion: no driver")
     if result == _CUDA_ERROR_STUB_LIBRARY:
-        return Driver(path=Path(text), problem=f"{text} is the toolkit's stub, not a driver")
+        return Driver(
+            path=Path(text),
+            problem=f"{text} is the toolkit's stub, not a driver: take its directory out of"
+            " LD_LIBRARY_PATH",
+        )
     return Driver(path=Path(text), version=version if result == 0 else None)
 
 

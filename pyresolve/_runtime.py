@@ -109,8 +109,7 @@ def _library_directories(prefix: Path) -> Iterator[Path]:
 def _owner(site: Site, path: Path) -> str | None:
     for distribution in site.distributions(r"nvidia_cuda_runtime\w*"):
         if path.is_relative_to(distribution.root):
-            label = f"{distribution.name}-{distribution.version}"
-            record = distribution.root / f"{label}.dist-info" / "RECORD"
+            record = distribution.root / distribution.directory / "RECORD"
             relative = path.relative_to(distribution.root).as_posix()
             try:
                 listed = f"{relative}," in record.read_text()

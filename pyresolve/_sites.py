@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,7 @@ class Distribution:
     name: str
     version: str
     root: Path
+    directory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,19 @@ class Site:
             if name in entry.names and (entry.path / name).is_dir():
                 yield entry.path / name
 
+    def sources(self, package: str) -> Iterator[Path]:
+        """Yield where an editable install of a package keeps it (PEP 610), often off the path."""
+        for distribution in self.distributions(re.escape(package.replace("-", "_").lower())):
+            record = distribution.root / distribution.directory / "direct_url.json"
+            try:
+                direct = json.loads(record.read_bytes())
+                url, editable = direct["url"], direct["dir_info"]["editable"]
+            except (OSError, ValueError, LookupError, TypeError):
+                continue
+            if editable and isinstance(url, str) and url.startswith("file://"):
+                root = Path(unquote(url.removeprefix("file://")))
+                yield from (path for path in (root, root / "src") if path.is_dir())
+
     def distributions(self, pattern: str) -> Iterator[Distribution]:
         """Yield the installed distributions whose normalized name matches the regex `pattern`."""
         for entry in self.entries:
@@ -51,7 +67,9 @@ class Site:
                 if dash and directory.endswith(".dist-info"):
                     normal = re.sub(r"[-_.]+", "_", name).lower()  # PEP 503, PEP 427
                     if re.fullmatch(pattern, normal):
-                        yield Distribution(name=normal, version=version, root=entry.path)
+                        yield Distribution(
+                            name=normal, version=version, root=entry.path, directory=directory
+                        )
 
 
 def current() -> Site:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _judge, _overrides, _probe, _runtime, _sites
-from ._types import Driver, Mode, Runtime
+from . import _elf, _judge, _overrides, _probe, _runtime, _sites
+from ._environ import LIBRARY_PATH, parse_library_path
+from ._types import Driver, Mode, Runtime, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,11 +40,21 @@ def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -
     answer = _probe.load([_runtime.DRIVER_SONAME], environ=base, deadline=deadline)
     found = answer.trials[0].driver
     if found:
-        return found
+        return _explained(found, base)
     report = _judge.of_load(
         _runtime.DRIVER_SONAME, answer, answer.trials[0], timeout=deadline.timeout
     )
     return Driver(problem=report.message)
+
+
+def _explained(driver: Driver, environ: Mapping[str, str]) -> Driver:
+    """Name the file that the loader skipped on its way, if there is one."""
+    for element in parse_library_path(environ.get(LIBRARY_PATH)) if driver.path is None else ():
+        path = os.path.join(os.path.abspath(element), _runtime.DRIVER_SONAME)  # noqa: PTH100, PTH118
+        diagnosis = _elf.diagnose(_elf.read(path))
+        if diagnosis and diagnosis.status is not Status.NOT_FOUND:
+            return replace(driver, problem=diagnosis.message)
+    return driver
 
 
 def runtimes(

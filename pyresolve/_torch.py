@@ -81,6 +81,19 @@ def _accelerator(site: Site, values: dict[str, str]) -> str | None:
     for plugin, label in _PLUGINS.items():
         if next(site.packages(plugin), None):
             return f"{label} ({plugin})"
+    return _announced(site)
+
+
+def _announced(site: Site) -> str | None:
+    """Return the accelerator that a plugin announces: torch loads this group at its import."""
+    for distribution in site.distributions(".*"):
+        file = distribution.root / distribution.directory / "entry_points.txt"
+        try:
+            announced = "[torch.backends]" in file.read_text(errors="replace")
+        except OSError:
+            continue
+        if announced:
+            return f"another accelerator ({distribution.name})"
     return None
 
 

@@ -217,7 +217,8 @@ class Candidate:
 
     `major` is the CUDA major that its NEEDED names, or where that names none the one in its file
     name; `named` is the one in the file name, `runtime` the SONAME of the libcudart that it needs.
-    `problem` says why it cannot be used at all.
+    `problem` says why it cannot be used at all, `in_place` that the cause lies in where it is and
+    not in what it is: to install it anew would change nothing.
     """
 
     path: Path
@@ -225,6 +226,7 @@ class Candidate:
     runtime: str | None = None
     named: int | None = None
     problem: str | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

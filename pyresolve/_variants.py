@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING
 
 from . import _elf
-from ._types import Candidate
+from ._types import Candidate, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ._sites import Site
@@ -50,22 +50,38 @@ def _pattern(stem: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(stem)}(?:_cu(\d+))?(?:\.[\w-]+)?\.so")
 
 
+def places(site: Site, package: str) -> Iterator[Path]:
+    """Yield the directories where builds may lie: beside the package, inside it, in its sources."""
+    for entry in site.entries:
+        if "os.py" not in entry.names and entry.path.name != "lib-dynload":  # no standard library
+            yield entry.path
+    yield from site.packages(package)
+    yield from site.sources(package)
+
+
 def _files(site: Site, package: str, stem: str) -> Iterator[tuple[Path, int | None]]:
     pattern = _pattern(stem)
-    places = [(entry.path, entry.names) for entry in site.entries]
-    for directory in site.packages(package):
-        places.append((directory, frozenset(os.listdir(directory))))  # noqa: PERF401, PTH208
-    for directory, names in places:
+    listed = {entry.path: entry.names for entry in site.entries}
+    for directory in places(site, package):
+        names = listed.get(directory) or _names(directory)
         matches = [match for name in names if (match := pattern.fullmatch(name))]
         for match in sorted(matches, key=lambda m: (int(m[1] or 0), m[0])):
             yield directory / match[0], int(match[1]) if match[1] else None
+
+
+def _names(directory: Path) -> Iterable[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208  (twice as fast as iterdir)
+    except OSError:
+        return ()
 
 
 def describe(path: Path, named: int | None = None) -> Candidate:
     """Read one build; `named` is the major in its file name."""
     facts = _elf.read(path)
     if diagnosis := _elf.diagnose(facts):
-        return Candidate(path=path, named=named, problem=diagnosis.message)
+        in_place = diagnosis.status in (Status.NOEXEC, Status.PERMISSION)
+        return Candidate(path=path, named=named, problem=diagnosis.message, in_place=in_place)
     for soname in facts.needed:
         for prefix, accelerator in _OTHER_RUNTIMES.items():
             if soname.startswith(prefix):

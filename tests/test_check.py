@@ -407,12 +407,17 @@ def test_hook_with_its_runtime(real_reports, wheels, drivers, version, suffix, m
     if driver == "full":
         expected = "OK", "LOADABLE", LOADS[mode].format(hook)
     else:
-        expected = (
-            "UNKNOWN",
-            "NO_DRIVER",
-            f"all that {hook} needs resolves but the NVIDIA driver (libcuda.so.1), which this host"
-            " lacks: check on a GPU node for a verdict",
+        why = "this host lacks: check on a GPU node for a verdict"
+        if driver == "toolkit stub":
+            stub = drivers[driver] / "libcuda.so.1"
+            why = (
+                f"is not what is found first: {stub} is the toolkit's stub, not a driver: take its"
+                " directory out of LD_LIBRARY_PATH"
+            )
+        message = (
+            f"all that {hook} needs resolves but the NVIDIA driver (libcuda.so.1), which {why}"
         )
+        expected = "UNKNOWN", "NO_DRIVER", message
     assert expected == (report["verdict"], report["status"], report["message"])
     assert (None, [], []) == (report["remedy"], report["missing"], report["undefined"])
     cudart = wheels["cudart"].cudart_directory(major) / f"libcudart.so.{major}"
@@ -971,7 +976,8 @@ def test_environment_arrives(build, mode):
     environ = {"A": "", "B": "x=y z", "C": "\udcff"}
     message = check(build("lib.so", text), mode=mode, environ=environ).message
     seen = {item for item in re.findall("<(.*?)>", message) if not item.startswith("LD_PRELOAD=")}
-    assert {f"{name}={value}" for name, value in environ.items()} == seen
+    shown = {f"{name}={value}".replace("\udcff", "\\udcff") for name, value in environ.items()}
+    assert shown == seen
 
 
 @both_modes

@@ -145,7 +145,7 @@ def test_stronger_of_two_sources_decides(strong, weak):
         [warning] = decide(known).warnings
         assert f"{strong.value} says CUDA 12" in warning
         assert f"{weak.value} says CUDA 13" in warning
-        assert warning.endswith(": the first was followed")
+        assert ": the first was followed" in warning
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_cpu_build_of_torch_is_warned_of():
     assert (decision.candidate, decision.source) == (CU13, Source.FOUND_RUNTIME)
     assert any("is a CPU build" in warning for warning in decision.warnings)
     texts = " ".join(e.text for e in decision.evidence)
-    assert "torch 2.9.1 is a CPU build" in texts
+    assert "torch 2.9.1 in /site is a CPU build" in texts
     assert "/r/libcudart.so.13 (CUDA 13.0)" in texts
 
 
@@ -285,9 +285,9 @@ def test_driver_limits_the_found_runtimes(majors, version, expected, known_as):
     decision = decide(known)
     assert (decision.candidate, decision.source) == (BUILD[expected], Source.FOUND_RUNTIME)
     too_new = version is not None and version // 1000 < expected
-    assert [
-        f"the driver supports CUDA up to {version // 1000}." in w for w in decision.warnings
-    ] == ([True] if too_new else [])
+    assert [f"supports CUDA up to {version // 1000}." in w for w in decision.warnings] == (
+        [True] if too_new else []
+    )
 
 
 def test_several_runtimes_without_a_driver_are_a_guess():
@@ -409,9 +409,9 @@ def test_major_without_a_build(said):
     """R03: never another major's build; what is wanted, what is there, and what would bring it."""
     error = refusal(facts(OLD_WHEEL, package_version="0.0.9", **said))
     assert (error.searched, error.found, error.major) == ((SITE,), (PLAIN.path,), 13)
-    assert error.remedy == "pip install --upgrade package"
+    assert error.remedy == "pip install --upgrade --force-reinstall --no-deps package"
     text = str(error)
-    assert "the workers use CUDA 13" in text
+    assert "use CUDA 13 (" in text
     assert "package 0.0.9 has no build for it, only /site/hook.abi3.so (CUDA 12)" in text
     assert "install a version that ships a build for CUDA 13" in text
 

@@ -529,12 +529,24 @@ def arch(facts):
                 f"FILE is damaged, its headers contradict themselves: {REINSTALL}",
             ),
         ),
-        (elf(e_type=1), (Status.NOT_LOADABLE, "FILE is an object file, not a shared library")),
-        (elf(e_type=2), (Status.NOT_LOADABLE, "FILE is an executable, not a shared library")),
-        (elf(e_type=4), (Status.NOT_LOADABLE, "FILE is a core dump, not a shared library")),
+        (
+            elf(e_type=1),
+            (Status.NOT_LOADABLE, f"FILE is an object file, not a shared library: {REINSTALL}"),
+        ),
+        (
+            elf(e_type=2),
+            (Status.NOT_LOADABLE, f"FILE is an executable, not a shared library: {REINSTALL}"),
+        ),
+        (
+            elf(e_type=4),
+            (Status.NOT_LOADABLE, f"FILE is a core dump, not a shared library: {REINSTALL}"),
+        ),
         (
             elf(e_type=77),
-            (Status.NOT_LOADABLE, "FILE is an ELF file of type 77, not a shared library"),
+            (
+                Status.NOT_LOADABLE,
+                f"FILE is an ELF file of type 77, not a shared library: {REINSTALL}",
+            ),
         ),
     ],
 )
@@ -547,7 +559,7 @@ def test_diagnosis_of_content(tmp_path, content, expected):
 
 def test_object_file():
     """What the compiler leaves before linking is told from a library."""
-    expected = (Status.NOT_LOADABLE, "FILE is an object file, not a shared library")
+    expected = (Status.NOT_LOADABLE, f"FILE is an object file, not a shared library: {REINSTALL}")
     assert expected == message(build("elf.o", "-c"))
 
 

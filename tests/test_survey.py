@@ -237,7 +237,8 @@ def test_toolkit_stub(clean_env):
     directory = driver_stub(result=STUB_LIBRARY)
     found = driver(environ={**clean_env, "LD_LIBRARY_PATH": str(directory)})
     assert (directory / "libcuda.so.1", None, False) == (found.path, found.version, found.present)
-    assert found.problem == f"{directory}/libcuda.so.1 is the toolkit's stub, not a driver"
+    stub = f"{directory}/libcuda.so.1 is the toolkit's stub, not a driver"
+    assert found.problem == f"{stub}: take its directory out of LD_LIBRARY_PATH"
 
 
 def test_compat_driver(clean_env, tmp_path):
@@ -253,8 +254,8 @@ def test_compat_driver(clean_env, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("empty", "file too short"),
-        ("text", "invalid ELF header"),
+        ("empty", "is empty (0 bytes)"),
+        ("text", "is a Git LFS pointer"),
         ("mute", "cuDriverGetVersion"),
         ("segfault", "died of SIGSEGV"),
         ("exit_zero", "ended with exit status 0"),

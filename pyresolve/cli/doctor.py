@@ -42,13 +42,12 @@ class _Findings:
 
     @property
     def verdict(self) -> Verdict:
-        return self.choice.verdict if self.choice else Verdict.FAIL
+        return self.choice.verdict if self.choice and not self.error else Verdict.FAIL
 
     @property
     def remedy(self) -> str | None:
-        if self.choice and self.choice.report:
-            return self.choice.report.remedy
-        return getattr(self.error, "remedy", None)
+        report = self.choice.report if self.choice else None
+        return report.remedy if report else getattr(self.error, "remedy", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace) -> _Findings:
     from .. import _gather, _overrides, _probe, _resolver
-    from .._errors import OverrideError, PyresolveError
+    from .._errors import NotLoadableError, OverrideError, PyresolveError
     from .._survey import runtimes, site
 
     environ = dict(os.environ)
@@ -86,11 +85,15 @@ def _examine(arguments: argparse.Namespace) -> _Findings:
         environ=environ,
         deadline=deadline,
     )
-    choice, error = None, None
+    choice: Choice | None = None
+    error: PyresolveError | None = None
     try:
         choice = pick_from(arguments)
     except OverrideError:
         raise
+    except NotLoadableError as failure:
+        error = failure  # the choice stands: what led to it is what a person wants to see
+        choice = pick_from(arguments, verify="never")
     except PyresolveError as failure:
         error = failure
     found = runtimes(python=arguments.python)
@@ -121,9 +124,7 @@ def _rows(findings: _Findings) -> Iterator[_Row]:
     yield _driver_row(facts.driver)
     if choice:
         yield from _choice_rows(choice)
-    message = str(findings.error)
-    if choice:
-        message = choice.report.message if choice.report else "not verified"
+    message = choice.report.message if choice and choice.report else str(findings.error)
     yield _Row(
         label="verdict",
         text=f"{findings.verdict.name}: {message}",
@@ -160,7 +161,8 @@ def _choice_rows(choice: Choice) -> Iterator[_Row]:
         mark = "chosen" if evidence.decided else ""
         yield _Row(label="source", text=f"{evidence.source.value}: {evidence.text}", mark=mark)
     yield _Row(label="chosen", text=f"{choice.path}, from {choice.source.value}", mark="chosen")
-    for name, value in choice.to_dict()["env"].items() if choice.report else ():
+    works = choice.report is not None and choice.verdict is not Verdict.FAIL
+    for name, value in choice.env().items() if works else ():
         yield _Row(label="environment", text=f"export {name}={shlex.quote(value)}")
     for warning in choice.warnings:
         yield _Row(label="warning", text=warning, mark="doubtful")
