@@ -41,6 +41,7 @@ _IGNORED = re.compile(
 )
 _TRACE_MISSING = re.compile(r"^\t(?P<name>.+) => not found$", re.M)
 _TRACE_FOUND = re.compile(r"^\t(?:.+ => )?(?P<path>/.+) \(0x[0-9a-f]+\)$", re.M)
+_LOADER_FAILED = 127
 _DRIVER_SYMBOL = re.compile(r"cu[A-Z]\w*(?:@.*)?")  # the driver API; the runtime's are cuda[A-Z]
 
 
@@ -129,15 +130,20 @@ def how_it_ended(trial: Trial) -> tuple[Status, str] | None:
     return Status.EXITED, f"ended with exit status {os.WEXITSTATUS(trial.wait_status)}"
 
 
-def is_the_loaders_end(trial: Trial) -> bool:
-    """Tell whether the loader itself may have ended a program: 127, or 1 for a version.
+def of_end(trial: Trial, words: str) -> Cause | None:
+    """Name the loader's reason for ending a program before its main.
 
-    Any other end is the doing of a constructor, whatever it printed before.
+    None where it was not the loader: it ends a program with 127, or with 1 over a version. Any
+    other end is the doing of a constructor, whatever it printed before.
     """
     status = trial.wait_status
-    if trial.timed_out or status is None or not os.WIFEXITED(status):
-        return False
-    return os.WEXITSTATUS(status) == 127 or os.WEXITSTATUS(status) == 1
+    if trial.started or trial.timed_out or status is None or not os.WIFEXITED(status):
+        return None
+    cause, code = of_words(words), os.WEXITSTATUS(status)
+    if code == 1 and cause.status is Status.VERSION_MISMATCH:
+        return cause
+    known = cause.status is not Status.NOT_LOADABLE or cause.file
+    return cause if code == _LOADER_FAILED and known else None
 
 
 def signal_name(number: int) -> str:

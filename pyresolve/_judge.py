@@ -86,13 +86,8 @@ def of_preload(
     facts = _Facts(name, Mode.PRELOAD, trial, driver, answer.elapsed)
     if not answer.hello:
         return of_broken_environment(name, Mode.PRELOAD, answer, timeout=timeout)
-    if not trial.started and _causes.is_the_loaders_end(trial):
-        cause = _causes.of_words(answer.words)
-        own_exit = os.WEXITSTATUS(trial.wait_status or 0) == 1
-        if cause.status is Status.VERSION_MISMATCH or (
-            not own_exit and (cause.status is not Status.NOT_LOADABLE or cause.file)
-        ):
-            return _refused(facts, cause)
+    if cause := _causes.of_end(trial, answer.words):
+        return _refused(facts, cause)
     if abrupt := _abrupt(facts, answer, timeout):
         return abrupt
     if not trial.present:

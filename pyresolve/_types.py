@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 
 class Verdict(Enum):
@@ -209,6 +210,12 @@ class LoadReport:
     runtime: Runtime | None = None
     driver: Driver = field(default_factory=Driver)
     elapsed: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data; the keys are stable (docs/json.md)."""
+        from ._explain import SCHEMA, report_dict
+
+        return {"schema": SCHEMA, **report_dict(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

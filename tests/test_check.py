@@ -248,6 +248,19 @@ def test_words_of_the_library(build, clean_env, mode):
     assert report.message.isprintable()
 
 
+@both_modes
+def test_report_as_data(rogue, clean_env, mode):
+    """A report is one JSON document, with the keys that are documented."""
+    report = check(rogue("missing_needed"), mode=mode, environ=clean_env)
+    data = json.loads(json.dumps(report.to_dict()))
+    documented = (Path(__file__).parents[1] / "docs" / "json.md").read_text()
+    part = documented[documented.index("**report**") : documented.index("**runtime**")]
+    assert {"schema", *re.findall(r"`(\w+)`(?=[: ·\n])", part)} - {
+        *("dlopen", "preload", "ok", "fail", "unknown")
+    } == set(data)
+    assert (1, "fail", report.message) == (data["schema"], data["verdict"], data["message"])
+
+
 # --- what is missing
 
 

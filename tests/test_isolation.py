@@ -288,7 +288,7 @@ def test_asyncio():
 
         wrong = asyncio.run(main())
     """
-    assert EXACT == stress("", run, checks=100)
+    assert EXACT == stress("", run)
 
 
 def test_other_subprocesses_are_not_reaped():
