@@ -208,9 +208,20 @@ static void inquire_undefined(struct pyr_board *board, void *handle) {
     }
 }
 
-static void *try_load(struct pyr_board *board, const char *target, int bits) {
+/* Why a load failed, as far as it decides what to try next. */
+struct failure {
+    bool undefined; /* an undefined symbol: it may load lazily */
+    bool missing;   /* the target itself is not found: nothing can help */
+};
+
+static void *try_load(struct pyr_board *board, const char *target, int bits, struct failure *why) {
     void *handle = dlopen(target, bits & PYR_WIRE_LOAD_LAZY ? RTLD_LAZY : RTLD_NOW);
-    pyr_board_post(board, PYR_WIRE_LOAD, bits, handle != NULL, handle ? NULL : dlerror());
+    const char *error = handle ? NULL : dlerror();
+    size_t length = strlen(target);
+    why->undefined = error && strstr(error, "undefined symbol");
+    why->missing = error && strncmp(error, target, length) == 0 &&
+                   starts_with(error + length, ": cannot open shared object file");
+    pyr_board_post(board, PYR_WIRE_LOAD, bits, handle != NULL, error);
     return handle;
 }
 
@@ -222,12 +233,13 @@ static struct link_map *last_object(void) {
     return map;
 }
 
-/* Opens `target` at once, or lazily where that fails: what then loads has an undefined symbol. */
-static bool load(struct pyr_board *board, const char *target, int bits) {
+/* Opens `target` at once, or lazily where a symbol of it is undefined: what then loads can still be
+ * asked. Any other failure would only be the same once more. */
+static bool load(struct pyr_board *board, const char *target, int bits, struct failure *why) {
     const struct link_map *before = last_object();
-    void *handle = try_load(board, target, bits);
-    if (!handle) {
-        handle = try_load(board, target, bits | PYR_WIRE_LOAD_LAZY);
+    void *handle = try_load(board, target, bits, why);
+    if (why->undefined) {
+        handle = try_load(board, target, bits | PYR_WIRE_LOAD_LAZY, why);
         if (handle) {
             inquire_undefined(board, handle);
         }
@@ -240,12 +252,14 @@ static bool load(struct pyr_board *board, const char *target, int bits) {
 
 void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
     pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
+    struct failure why = {0};
+    bool loaded = load(board, target, 0, &why);
     /* Only a target that failed may lack the driver, and a real one takes milliseconds to map. By
      * SONAME: `libcuda.so` is a development link that many machines lack. */
-    if (!load(board, target, 0) && !dlopen("libcuda.so.1", RTLD_LAZY)) {
+    if (!loaded && !why.missing && !dlopen("libcuda.so.1", RTLD_LAZY)) {
         pyr_board_post(board, PYR_WIRE_DRIVER, 0, -1, dlerror());
         if (dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
-            load(board, target, PYR_WIRE_LOAD_STUB);
+            load(board, target, PYR_WIRE_LOAD_STUB, &why);
         }
     }
     pyr_board_post(board, PYR_WIRE_FINISHED, board->full, 0, NULL);

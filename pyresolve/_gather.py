@@ -22,7 +22,7 @@ from . import (
 from ._environ import LIBRARY_PATH, join_library_path, parse_library_path
 from ._errors import OverrideError
 from ._files import same_file
-from ._types import Driver, Origin
+from ._types import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,7 +114,7 @@ def _look(
             if runtime
         ),
         installed=installed,
-        driver=driver.driver or Driver(problem="it could not be asked for"),
+        driver=_judge.driver_of(driver),
         driver_directory=None,
     )
 

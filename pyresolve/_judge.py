@@ -187,6 +187,14 @@ def with_broken_file(report: LoadReport, diagnosis: Diagnosis) -> LoadReport:
     return replace(report, status=diagnosis.status, message=_line(message))
 
 
+def driver_of(trial: Trial) -> Driver:
+    """Return the driver as a trial that asked for it by name found it."""
+    if trial.driver:
+        return trial.driver
+    error = trial.attempts[0].error if trial.attempts else None
+    return Driver(problem=error or "it could not be asked for")
+
+
 def runtime_of(trial: Trial) -> Runtime | None:
     """Return the libcudart that a process uses: of several the one mapped first."""
     for path, version in trial.runtimes.items():
@@ -200,6 +208,8 @@ def runtime_of(trial: Trial) -> Runtime | None:
 
 def _line(text: str) -> str:
     """Show what is odd about a path instead of letting it break the line."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

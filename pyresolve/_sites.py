@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -61,15 +62,22 @@ class Site:
 
     def distributions(self, pattern: str) -> Iterator[Distribution]:
         """Yield the installed distributions whose normalized name matches the regex `pattern`."""
-        for entry in self.entries:
-            for directory in entry.names:
-                name, dash, version = directory.removesuffix(".dist-info").partition("-")
-                if dash and directory.endswith(".dist-info"):
-                    normal = re.sub(r"[-_.]+", "_", name).lower()  # PEP 503, PEP 427
-                    if re.fullmatch(pattern, normal):
-                        yield Distribution(
-                            name=normal, version=version, root=entry.path, directory=directory
-                        )
+        matches = re.compile(pattern).fullmatch
+        return (found for found in _distributions(self.entries) if matches(found.name))
+
+
+@lru_cache(maxsize=8)
+def _distributions(entries: tuple[Entry, ...]) -> tuple[Distribution, ...]:
+    found = []
+    for entry in entries:
+        for directory in entry.names:
+            name, dash, version = directory.removesuffix(".dist-info").partition("-")
+            if dash and directory.endswith(".dist-info"):
+                normal = re.sub(r"[-_.]+", "_", name).lower()  # PEP 503, PEP 427
+                found.append(
+                    Distribution(name=normal, version=version, root=entry.path, directory=directory)
+                )
+    return tuple(found)
 
 
 def current() -> Site:

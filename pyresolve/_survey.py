@@ -38,12 +38,10 @@ def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -
     base = dict(os.environ if environ is None else environ)
     deadline = _probe.Deadline(_overrides.timeout(base, timeout))
     answer = _probe.load([_runtime.DRIVER_SONAME], environ=base, deadline=deadline)
-    found = answer.trials[0].driver
-    if found:
-        return _explained(found, base)
-    report = _judge.of_load(
-        _runtime.DRIVER_SONAME, answer, answer.trials[0], timeout=deadline.timeout
-    )
+    trial = answer.trials[0]
+    if trial.driver or trial.finished:
+        return _explained(_judge.driver_of(trial), base)
+    report = _judge.of_load(_runtime.DRIVER_SONAME, answer, trial, timeout=deadline.timeout)
     return Driver(problem=report.message)
 
 
