@@ -99,8 +99,8 @@ struct dynamic {
     const half_t *versions;
     const verneed_t *needs;
     size_t needs_count;
-    const rela_t *relocations[2];
-    size_t relocations_size[2];
+    const rela_t *lazy; /* what is bound at the first call */
+    size_t lazy_size;
 };
 
 static struct dynamic dynamic_read(const struct link_map *map) {
@@ -126,17 +126,11 @@ static struct dynamic dynamic_read(const struct link_map *map) {
         case DT_VERNEEDNUM:
             found.needs_count = entry->d_un.d_val;
             break;
-        case DT_RELA:
-            found.relocations[0] = pointer;
-            break;
-        case DT_RELASZ:
-            found.relocations_size[0] = entry->d_un.d_val;
-            break;
         case DT_JMPREL:
-            found.relocations[1] = pointer;
+            found.lazy = pointer;
             break;
         case DT_PLTRELSZ:
-            found.relocations_size[1] = entry->d_un.d_val;
+            found.lazy_size = entry->d_un.d_val;
             break;
         default:
             break;
@@ -173,37 +167,30 @@ static bool symbol_is_defined(void *handle, const char *name, const char *versio
     return dlsym(RTLD_DEFAULT, name) || dlsym(handle, name);
 }
 
-/* dlerror names one undefined symbol; this names them all. A symbol counts where a relocation uses
- * it: only those are ever bound. */
+/* dlerror names one undefined symbol; this names them all. Only those are looked at that are bound
+ * at their first call: the loader has found all others, or the library would not be here. */
 static void inquire_undefined(struct pyr_board *board, void *handle) {
     struct link_map *map = NULL;
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
         return;
     }
     struct dynamic dynamic = dynamic_read(map);
-    if (!dynamic.symbols || !dynamic.strings) {
+    if (!dynamic.symbols || !dynamic.strings || !dynamic.lazy) {
         return;
     }
-    for (int table = 0; table < 2; table++) {
-        const rela_t *rela = dynamic.relocations[table];
-        size_t count = rela ? dynamic.relocations_size[table] / sizeof *rela : 0;
-        size_t previous = 0;
-        for (size_t i = 0; i < count; i++) {
-            size_t index = ELF64_R_SYM(rela[i].r_info);
-            const sym_t *symbol = &dynamic.symbols[index];
-            if (index == 0 || index == previous || symbol->st_shndx != SHN_UNDEF ||
-                ELF64_ST_BIND(symbol->st_info) == STB_WEAK) {
-                continue;
-            }
-            previous = index;
-            const char *name = dynamic.strings + symbol->st_name;
-            const char *version = version_name(&dynamic, index);
-            if (!symbol_is_defined(handle, name, version)) {
-                char text[1024];
-                snprintf(text, sizeof text, "%s%s%s", name, version ? "@" : "",
-                         version ? version : "");
-                pyr_board_post(board, PYR_WIRE_UNDEFINED, 0, 0, text);
-            }
+    for (size_t i = 0; i < dynamic.lazy_size / sizeof *dynamic.lazy; i++) {
+        size_t index = ELF64_R_SYM(dynamic.lazy[i].r_info);
+        const sym_t *symbol = &dynamic.symbols[index];
+        if (index == 0 || symbol->st_shndx != SHN_UNDEF ||
+            ELF64_ST_BIND(symbol->st_info) == STB_WEAK) {
+            continue;
+        }
+        const char *name = dynamic.strings + symbol->st_name;
+        const char *version = version_name(&dynamic, index);
+        if (!symbol_is_defined(handle, name, version)) {
+            char text[1024];
+            snprintf(text, sizeof text, "%s%s%s", name, version ? "@" : "", version ? version : "");
+            pyr_board_post(board, PYR_WIRE_UNDEFINED, 0, 0, text);
         }
     }
 }
