@@ -73,7 +73,7 @@ static void inquire_version(struct pyr_board *board, enum pyr_wire_kind kind, co
         int (*function)(int *);
     } ask = {.object = handle ? dlsym(handle, name) : NULL};
     int version = 0;
-    int64_t answer = ask.object ? ask.function(&version) : -1;
+    int64_t answer = ask.object ? ask.function(&version) : PYR_WIRE_NO_FUNCTION;
     pyr_board_post(board, kind, version, answer, path);
 }
 
@@ -244,7 +244,7 @@ void pyr_inquire_load(struct pyr_board *board, const char *target, const char *s
     /* Only a target that failed may lack the driver, and a real one takes milliseconds to map. By
      * SONAME: `libcuda.so` is a development link that many machines lack. */
     if (!loaded && !why.missing && !dlopen("libcuda.so.1", RTLD_LAZY)) {
-        pyr_board_post(board, PYR_WIRE_DRIVER, 0, -1, dlerror());
+        pyr_board_post(board, PYR_WIRE_DRIVER, 0, PYR_WIRE_NOT_FOUND, dlerror());
         if (dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
             load(board, target, PYR_WIRE_LOAD_STUB, &why);
         }

@@ -33,7 +33,7 @@ enum pyr_wire_kind {
     PYR_WIRE_LOAD,      /* a: enum pyr_wire_load bits; b: 1 loaded, 0 not; text: dlerror */
     PYR_WIRE_OBJECT,    /* text: path of a mapped object, as the loader names it */
     PYR_WIRE_RUNTIME,   /* a: cudaRuntimeGetVersion's answer, b: its status; text: path */
-    PYR_WIRE_DRIVER,    /* a: cuDriverGetVersion's answer, b: its status or -1: no such library;
+    PYR_WIRE_DRIVER,    /* a: cuDriverGetVersion's answer, b: its status or enum pyr_wire_answer;
                            text: path, or dlerror */
     PYR_WIRE_SYMBOL,    /* text: name, NUL, object that the process gets it from, NUL, object that
                            the target alone would get it from */
@@ -46,6 +46,12 @@ enum pyr_wire_load {
     PYR_WIRE_LOAD_LAZY = 1,    /* RTLD_LAZY, else RTLD_NOW */
     PYR_WIRE_LOAD_STUB = 2,    /* with the stub driver mapped first */
     PYR_WIRE_LOAD_PRESENT = 4, /* RTLD_NOLOAD: was it mapped before main? */
+};
+
+/* In place of the status of a version function. */
+enum pyr_wire_answer {
+    PYR_WIRE_NOT_FOUND = -1,   /* no such library; the text is dlerror's */
+    PYR_WIRE_NO_FUNCTION = -2, /* the library has no such function */
 };
 
 struct pyr_wire_frame {

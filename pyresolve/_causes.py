@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -88,7 +89,7 @@ def of_words(words: str) -> Cause:
         name = match["symbol"] + (f"@{match['version']}" if match["version"] else "")
         return Cause(status=Status.UNDEFINED_SYMBOL, text=text, by=match["by"], name=name)
     if match := _NOT_FOUND.search(text):
-        denied = match["reason"] == os.strerror(13)
+        denied = match["reason"] == os.strerror(errno.EACCES)
         status = Status.PERMISSION if denied else Status.MISSING_DEPENDENCY
         return Cause(status=status, text=text, file=match["file"], name=match["file"])
     if match := _BROKEN_FILE.search(text):

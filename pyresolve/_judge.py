@@ -284,9 +284,8 @@ def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
 
 
 def _loaded(facts: _Facts, *, stub: bool) -> LoadReport:
-    no_driver = stub or (
-        facts.driver.problem is not None and _needs_driver(facts.trial, facts.driver)
-    )
+    # A driver with a path was mapped for the target's sake; with a problem it is none.
+    no_driver = stub or (facts.driver.path is not None and facts.driver.problem is not None)
     undefined = [
         symbol
         for symbol in facts.trial.undefined
@@ -330,11 +329,6 @@ def _who_lacks(facts: _Facts, symbol: str) -> str:
     if symbol.startswith("cuda") and not runtimes:
         return "is libcudart's, which it does not link"
     return "nothing it links defines"
-
-
-def _needs_driver(trial: Trial, driver: Driver) -> bool:
-    # The toolkit's stub was mapped for the target's sake, not only by our asking.
-    return driver.path is not None and str(driver.path) in trial.objects
 
 
 def _refused(facts: _Facts, cause: Cause) -> LoadReport:

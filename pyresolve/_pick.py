@@ -11,7 +11,6 @@ from . import (
     _causes,
     _check,
     _decide,
-    _elf,
     _explain,
     _gather,
     _launch,
@@ -229,7 +228,6 @@ def _option(kind: type[_AnyEnum], value: str, name: str) -> _AnyEnum:
 def _hook(context: _Context) -> _launch.Hook:
     facts, path, major = context.facts, context.candidate.path, context.candidate.major
     torchs = facts.torch_runtime
-    elf = _elf.read(path)
     return _launch.Hook(
         path=os.fspath(path),
         major=major,
@@ -239,7 +237,7 @@ def _hook(context: _Context) -> _launch.Hook:
         torchs=torchs if torchs and torchs.major == major else None,
         loaders=next((r for r in facts.loader_runtimes if r.major == major), None),
         others=tuple(runtime for runtime in facts.installed if runtime.major == major),
-        has_search_path=bool(elf.rpath or elf.runpath),
+        has_search_path=context.candidate.has_search_path,
         driver_directory=facts.driver_directory,
         driver_absent=_is_absent(facts.driver) and not _brings_driver(context.environ),
     )

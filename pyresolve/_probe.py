@@ -59,6 +59,7 @@ class _Kind(IntEnum):
 
 
 _LAZY, _STUB, _PRESENT = 1, 2, 4  # enum pyr_wire_load
+_NOT_FOUND, _NO_FUNCTION = -1, -2  # enum pyr_wire_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,9 +319,9 @@ def _note(trial: Trial, kind: int, a: int, b: int, text: str) -> None:
 
 
 def _driver(text: str, version: int, result: int) -> Driver:
-    if result == -1 and not version and ": " in text:
+    if result == _NOT_FOUND:
         return Driver(problem=text)
-    if result == -1:
+    if result == _NO_FUNCTION:
         return Driver(path=Path(text), problem=f"{text} has no cuDriverGetVersion: no driver")
     if result == _CUDA_ERROR_STUB_LIBRARY:
         return Driver(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._environ import LIBRARY_PATH, parse_library_path
+from ._files import names_in
 from ._types import Origin, Runtime
 from ._variants import runtime_major
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from ._sites import Site
 
@@ -36,7 +36,7 @@ def directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, 
 
 def _directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:
     for package in site.packages("nvidia"):
-        for part in _names(package):
+        for part in names_in(package):
             yield package / part / "lib", Origin.PACKAGE
     prefixes = [environ["CONDA_PREFIX"]] if environ.get("CONDA_PREFIX") else []
     for prefix in dict.fromkeys((*map(Path, prefixes), site.prefix)):
@@ -45,7 +45,7 @@ def _directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path,
     for element in parse_library_path(environ.get(LIBRARY_PATH)):
         yield Path(element), Origin.LIBRARY_PATH
     named = (environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name))
-    usual = (name for name in _names(_TOOLKIT_PARENT) if re.fullmatch(r"cuda(-[\d.]+)?", name))
+    usual = (name for name in names_in(_TOOLKIT_PARENT) if re.fullmatch(r"cuda(-[\d.]+)?", name))
     for toolkit in dict.fromkeys(chain(map(Path, named), map(_TOOLKIT_PARENT.joinpath, usual))):
         yield from ((path, Origin.TOOLKIT) for path in _library_directories(toolkit))
 
@@ -54,7 +54,7 @@ def installed(site: Site, environ: Mapping[str, str]) -> tuple[Runtime, ...]:
     """Return the libcudart files on disk, one for each directory and major, none of them asked."""
     found: dict[tuple[int, int], Runtime] = {}
     for directory, origin in directories(site, environ):
-        names = (name for name in _names(directory) if runtime_major(name) is not None)
+        names = (name for name in names_in(directory) if runtime_major(name) is not None)
         for name in sorted(names, key=lambda name: (len(name), name)):
             path = directory / name
             runtime = Runtime(
@@ -96,13 +96,13 @@ def supplier(soname: str) -> str | None:
 
 def only_runtime(directory: Path) -> bool:
     """Tell whether a directory holds no shared object but libcudart, so that it hides nothing."""
-    return all(name.startswith("libcudart") for name in _names(directory) if ".so" in name)
+    return all(name.startswith("libcudart") for name in names_in(directory) if ".so" in name)
 
 
 def _library_directories(prefix: Path) -> Iterator[Path]:
     yield prefix / "lib64"
     yield prefix / "lib"
-    for target in _names(prefix / "targets"):
+    for target in names_in(prefix / "targets"):
         yield prefix / "targets" / target / "lib"
 
 
@@ -118,10 +118,3 @@ def _owner(site: Site, path: Path) -> str | None:
             if listed:
                 return f"{distribution.name.replace('_', '-')} {distribution.version}"
     return None
-
-
-def _names(directory: Path) -> Iterable[str]:
-    try:
-        return sorted(os.listdir(directory))  # noqa: PTH208  (twice as fast as iterdir)
-    except OSError:
-        return ()

@@ -223,7 +223,8 @@ class Candidate:
     """A build of the hook that a package ships.
 
     `major` is the CUDA major that its NEEDED names, or where that names none the one in its file
-    name; `named` is the one in the file name, `runtime` the SONAME of the libcudart that it needs.
+    name; `named` is the one in the file name, `runtime` the SONAME of the libcudart that it needs,
+    `has_search_path` says that it has an RPATH or RUNPATH.
     `problem` says why it cannot be used at all, `in_place` that the cause lies in where it is and
     not in what it is: to install it anew would change nothing.
     """
@@ -232,6 +233,7 @@ class Candidate:
     major: int | None = None
     runtime: str | None = None
     named: int | None = None
+    has_search_path: bool = False
     problem: str | None = None
     in_place: bool = False
 

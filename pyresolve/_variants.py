@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
 from . import _elf
+from ._files import names_in
 from ._types import Candidate, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ._sites import Site
@@ -63,17 +63,10 @@ def _files(site: Site, package: str, stem: str) -> Iterator[tuple[Path, int | No
     pattern = _pattern(stem)
     listed = {entry.path: entry.names for entry in site.entries}
     for directory in places(site, package):
-        names = listed.get(directory) or _names(directory)
+        names = listed.get(directory) or names_in(directory)
         matches = [match for name in names if (match := pattern.fullmatch(name))]
         for match in sorted(matches, key=lambda m: (int(m[1] or 0), m[0])):
             yield directory / match[0], int(match[1]) if match[1] else None
-
-
-def _names(directory: Path) -> Iterable[str]:
-    try:
-        return os.listdir(directory)  # noqa: PTH208  (twice as fast as iterdir)
-    except OSError:
-        return ()
 
 
 def describe(path: Path, named: int | None = None) -> Candidate:
@@ -91,6 +84,11 @@ def describe(path: Path, named: int | None = None) -> Candidate:
     if len(runtimes) > 1:
         problem = f"{path} links several CUDA runtimes: {', '.join(runtimes)}"
         return Candidate(path=path, named=named, problem=problem)
-    if not runtimes:
-        return Candidate(path=path, major=named, named=named)
-    return Candidate(path=path, major=runtime_major(runtimes[0]), named=named, runtime=runtimes[0])
+    runtime = runtimes[0] if runtimes else None
+    return Candidate(
+        path=path,
+        major=runtime_major(runtime) if runtime else named,
+        named=named,
+        runtime=runtime,
+        has_search_path=bool(facts.rpath or facts.runpath),
+    )
