@@ -49,6 +49,7 @@ def report_dict(report: LoadReport) -> dict[str, Any]:
         "verdict": report.verdict.value,
         "status": report.status.value,
         "message": report.message,
+        "detail": report.detail,
         "remedy": report.remedy,
         "missing": [
             {

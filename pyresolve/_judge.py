@@ -122,14 +122,11 @@ def of_broken_environment(
     status = answer.wait_status
     if mode is Mode.PRELOAD:
         status = answer.trials[0].wait_status
-    how = f"wait status {status}"
-    if status is not None and os.WIFSIGNALED(status):
-        how = _causes.signal_name(os.WTERMSIG(status))
-    elif status is not None:
-        how = f"exit status {os.WEXITSTATUS(status)}"
-    how = f"{how}: {_words(answer) or 'without a word'}"
+    end = _end(status)
+    how = f"{end or 'wait status unknown'}: {_words(answer) or 'without a word'}"
     if answer.timed_out or any(trial.timed_out for trial in answer.trials):
-        how = f"none had started within {timeout:g} s"
+        end = f"{timeout:g} s"
+        how = f"none had started within {end}"
     where = culprit or (
         "look at its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT, and at /etc/ld.so.preload"
     )
@@ -139,6 +136,7 @@ def of_broken_environment(
         mode,
         Status.TIMED_OUT if late else Status.BROKEN_ENVIRONMENT,
         f"no program starts in this environment, whatever {name} is like ({how}): {where}",
+        detail=end,
     )
 
 
@@ -184,7 +182,7 @@ def with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport
 def with_broken_file(report: LoadReport, diagnosis: Diagnosis) -> LoadReport:
     """Name the file behind a crash of the loader itself: it maps files and trusts their headers."""
     message = f"{report.path} needs a file that is unusable: {diagnosis.message}"
-    return replace(report, status=diagnosis.status, message=_line(message))
+    return replace(report, status=diagnosis.status, message=_line(message), detail="")
 
 
 def driver_of(trial: Trial) -> Driver:
@@ -230,6 +228,7 @@ class _Facts:
         status: Status,
         message: str,
         *,
+        detail: str = "",
         missing: Iterable[Missing] = (),
         undefined: Iterable[str] = (),
     ) -> LoadReport:
@@ -240,6 +239,7 @@ class _Facts:
             verdict=verdict,
             status=status,
             message=_line(message),
+            detail=_line(detail),
             missing=tuple(missing),
             undefined=tuple(undefined),
             loaded=tuple(_path(path) for path in self.trial.objects if path not in stubs),
@@ -248,19 +248,35 @@ class _Facts:
             elapsed=self.elapsed,
         )
 
-    def fail(self, status: Status, message: str, *, undefined: Iterable[str] = ()) -> LoadReport:
-        return self.report(Verdict.FAIL, status, message, undefined=undefined)
+    def fail(
+        self, status: Status, message: str, *, detail: str = "", undefined: Iterable[str] = ()
+    ) -> LoadReport:
+        return self.report(Verdict.FAIL, status, message, detail=detail, undefined=undefined)
 
 
-def _fail(name: str, mode: Mode, status: Status, message: str) -> LoadReport:
+def _fail(name: str, mode: Mode, status: Status, message: str, *, detail: str = "") -> LoadReport:
     return LoadReport(
-        path=_path(name), mode=mode, verdict=Verdict.FAIL, status=status, message=_line(message)
+        path=_path(name),
+        mode=mode,
+        verdict=Verdict.FAIL,
+        status=status,
+        message=_line(message),
+        detail=detail,
     )
 
 
 def _words(answer: Answer) -> str:
     """Return what was said, in one line and each thing once."""
     return " ".join(" ".join(dict.fromkeys(answer.words.splitlines())).split())[:300]
+
+
+def _end(wait_status: int | None) -> str:
+    """Return `SIGSEGV` or `exit status 3`, and nothing where nobody saw the end."""
+    if wait_status is None:
+        return ""
+    if os.WIFSIGNALED(wait_status):
+        return _causes.signal_name(os.WTERMSIG(wait_status))
+    return f"exit status {os.WEXITSTATUS(wait_status)}"
 
 
 def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
@@ -270,6 +286,7 @@ def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
             Status.TIMED_OUT,
             f"{facts.name} did not finish loading within {timeout:g} s and was killed: a"
             " constructor hangs, or raise the timeout if this host is slow",
+            detail=f"{timeout:g} s",
         )
     if ended:
         words = _words(answer)
@@ -279,6 +296,7 @@ def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
             ended[0],
             f"the process {verb} {facts.name} {ended[1]}{said}: do not use this file; reinstall it"
             " or report it to its maintainers",
+            detail=_end(facts.trial.wait_status),
         )
     return None
 
@@ -297,6 +315,7 @@ def _loaded(facts: _Facts, *, stub: bool) -> LoadReport:
             Status.UNDEFINED_SYMBOL,
             f"{facts.name} uses {some}, which {_who_lacks(facts, undefined[0])}: the first call"
             f" ends the process; {_REBUILT}",
+            detail=undefined[0],
             undefined=undefined,
         )
     if no_driver:
@@ -314,7 +333,7 @@ def _no_driver(facts: _Facts) -> LoadReport:
         message += f" lies out of the loader's reach in {lying}: put that into LD_LIBRARY_PATH"
     else:
         message += " this host lacks: check on a GPU node for a verdict"
-    return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, message)
+    return facts.report(Verdict.UNKNOWN, Status.NO_DRIVER, message, detail=DRIVER_SONAME)
 
 
 def _who_lacks(facts: _Facts, symbol: str) -> str:
@@ -342,17 +361,25 @@ def _refused(facts: _Facts, cause: Cause) -> LoadReport:
     if cause.status is Status.MISSING_DEPENDENCY and cause.name:
         missing = (Missing(name=cause.name),)
         message = f"{name} needs {cause.name}, which the loader does not find"
-        return facts.report(Verdict.FAIL, Status.MISSING_DEPENDENCY, message, missing=missing)
+        return facts.report(
+            Verdict.FAIL,
+            Status.MISSING_DEPENDENCY,
+            message,
+            detail=cause.name,
+            missing=missing,
+        )
     if cause.status is Status.UNDEFINED_SYMBOL:
         symbols = [cause.name] if cause.name else []
         user = cause.by if cause.by and not same_file(cause.by, name) else name
         return facts.fail(
             Status.UNDEFINED_SYMBOL,
             f"{user} uses {cause.name}, which {_who_lacks(facts, cause.name or '')}; {_REBUILT}",
+            detail=cause.name or "",
             undefined=symbols,
         )
     if cause.status is Status.VERSION_MISMATCH:
-        return facts.fail(Status.VERSION_MISMATCH, _version_message(name, cause))
+        message = _version_message(name, cause)
+        return facts.fail(Status.VERSION_MISMATCH, message, detail=cause.name or "")
     # Without a slash it is a name that the loader searched, not a file in this directory.
     if file and "/" in file and (diagnosis := _elf.diagnose(_elf.read(file))):
         through = "" if same_file(file, name) else f"{name} needs a file that is unusable: "

@@ -193,6 +193,8 @@ class Missing:
 class LoadReport:
     """The outcome of one trial load; `message` is one sentence with the cause and what to do.
 
+    `detail` is the cause in a word or two: the library, symbol or version that is missing, the
+    signal or exit status that ended the trial; empty where the status says it all.
     `remedy` is a shell command that mends it, None where no single one does. `undefined` are
     symbols (with their version, `name@version`) that nothing defines, `loaded` the files that the
     trial mapped, `runtime` and `driver` what was found among them. `elapsed` is in seconds.
@@ -203,6 +205,7 @@ class LoadReport:
     verdict: Verdict
     status: Status
     message: str
+    detail: str = ""
     remedy: str | None = None
     missing: tuple[Missing, ...] = ()
     undefined: tuple[str, ...] = ()

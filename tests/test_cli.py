@@ -34,8 +34,8 @@ RUNTIME_KEYS = {"path", "major", "version", "origin", "distribution", "problem"}
 DRIVER_KEYS = {"present", "path", "version", "problem"}
 MISSING_KEYS = {"name", "needed_by", "searched", "elsewhere", "unusable", "supplier"}
 REPORT_KEYS = {
-    *("path", "mode", "verdict", "status", "message", "remedy", "missing"),
-    *("undefined", "loaded", "runtime", "driver", "elapsed"),
+    *("path", "mode", "verdict", "status", "message", "detail", "remedy"),
+    *("missing", "undefined", "loaded", "runtime", "driver", "elapsed"),
 }
 DOCTOR_KEYS = {
     *("schema", "verdict", "remedy", "python", "package", "candidates", "torch"),
