@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,39 +14,6 @@ typedef ElfW(Rela) rela_t;
 typedef ElfW(Half) half_t;
 typedef ElfW(Verneed) verneed_t;
 typedef ElfW(Vernaux) vernaux_t;
-
-static void board_post_bytes(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
-                             const char *text, size_t length) {
-    if (length > PYR_WIRE_TEXT_MAX) {
-        length = PYR_WIRE_TEXT_MAX;
-    }
-    struct pyr_wire_frame head = {
-        .magic = PYR_WIRE_MAGIC,
-        .version = PYR_WIRE_VERSION,
-        .kind = (uint16_t)kind,
-        .length = (uint32_t)length,
-        .a = a,
-        .b = b,
-    };
-    /* Room is kept for the last frame: a target with much to report must not seem to have died. */
-    size_t kept = kind == PYR_WIRE_FINISHED ? 0 : sizeof head;
-    if (sizeof board->bytes - board->used < sizeof head + length + kept) {
-        board->full = 1;
-        return;
-    }
-    char *at = board->bytes + board->used;
-    memcpy(at, &head, sizeof head);
-    memcpy(at + sizeof head, text, length);
-    /* The supervisor reads only after this process has ended, however it ends: `used` moves last
-     * so that a crash half way through leaves whole frames. */
-    __atomic_store_n(&board->used, board->used + (uint32_t)(sizeof head + length),
-                     __ATOMIC_RELEASE);
-}
-
-void pyr_board_post(struct pyr_board *board, enum pyr_wire_kind kind, int64_t a, int64_t b,
-                    const char *text) {
-    board_post_bytes(board, kind, a, b, text ? text : "", text ? strlen(text) : 0);
-}
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -237,7 +203,7 @@ static bool load(struct pyr_board *board, const char *target, int bits, struct f
     return handle != NULL;
 }
 
-void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
+bool pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
     pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
     struct failure why = {0};
     bool loaded = load(board, target, 0, &why);
@@ -250,6 +216,7 @@ void pyr_inquire_load(struct pyr_board *board, const char *target, const char *s
         }
     }
     pyr_board_post(board, PYR_WIRE_FINISHED, board->full, 0, NULL);
+    return loaded || !why.missing;
 }
 
 static void inquire_symbol(struct pyr_board *board, void *handle, const char *name) {
@@ -258,7 +225,7 @@ static void inquire_symbol(struct pyr_board *board, void *handle, const char *na
     const char *own = owner_of(dlsym(handle, name));
     int length = snprintf(text, sizeof text, "%s%c%s%c%s", name, '\0', actual, '\0', own);
     if (length > 0 && (size_t)length < sizeof text) {
-        board_post_bytes(board, PYR_WIRE_SYMBOL, 0, 0, text, (size_t)length);
+        pyr_board_post_bytes(board, PYR_WIRE_SYMBOL, 0, 0, text, (size_t)length);
     }
 }
 

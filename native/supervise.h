@@ -1,0 +1,38 @@
+/* A process that has a child try something and outlives whatever that does: it waits with a
+ * deadline, reads what the child left on a board that both share, and kills all that it started.
+ * The process must be single-threaded and have no other children. */
+#ifndef PYR_SUPERVISE_H
+#define PYR_SUPERVISE_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "board.h"
+
+enum {
+    PYR_BOARD_PATH_SIZE = 64,
+};
+
+struct pyr_supervisor {
+    int64_t deadline; /* monotonic ns; 0 once there is nobody left to wait for */
+    sigset_t mask;    /* of signals, as a child is to have it */
+};
+
+/* Makes a supervisor of this process; the time begins now. */
+void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns);
+
+/* As fork(2). The child is in a group of its own and dies with its supervisor. */
+pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
+
+/* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind.
+ * Returns false if it came too late. */
+bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
+
+/* A board for a child that is forked, or for one that is exec'd and finds it by `path`. Both
+ * return NULL and set errno where that fails. */
+struct pyr_board *pyr_board_share(void);
+struct pyr_board *pyr_board_publish(char path[PYR_BOARD_PATH_SIZE]);
+
+#endif
