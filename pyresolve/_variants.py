@@ -31,9 +31,12 @@ def same_stem(stem: str) -> Callable[[str], bool]:
     return lambda name: pattern.fullmatch(name) is not None
 
 
+_RUNTIME = re.compile(r"libcudart\.so\.(\d+)(?:\.\d+)*")
+
+
 def runtime_major(soname: str) -> int | None:
     """Return the major in a libcudart's SONAME, None for any other name."""
-    match = re.fullmatch(r"libcudart\.so\.(\d+)(?:\.\d+)*", soname)
+    match = _RUNTIME.fullmatch(soname)
     return int(match[1]) if match else None
 
 

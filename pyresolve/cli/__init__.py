@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .._errors import OverrideError, PyresolveError
-from . import audit, check, doctor, env, exec as exec_, pick
 from ._output import print_json, print_text
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _USAGE = 2
 _INTERRUPTED = 130
 
-_COMMANDS = {
-    "pick": pick,
-    "env": env,
-    "exec": exec_,
-    "check": check,
-    "doctor": doctor,
-    "audit": audit,
+_COMMANDS = {  # each is the module of that name, imported when it is called
+    "pick": "print the path of the build to preload",
+    "env": "print the variables that must change, for eval",
+    "exec": "run a command with the hook",
+    "check": "try libraries, each in a process of its own",
+    "doctor": "everything found, decided and verified, and what to do",
+    "audit": "what is true of a running process",
 }
 
 
@@ -37,17 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Pick the build of a GPU hook library that will really load in the workers.",
         epilog="exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host)",
     )
+    words, behind = _split(list(sys.argv[1:] if argv is None else argv))
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, module in _COMMANDS.items():
-        summary = (module.__doc__ or "").partition("\n")[0].partition(": ")[2].rstrip(".")
+    for name, summary in _COMMANDS.items():
         command = subparsers.add_parser(name, help=summary, description=summary)
-        module.add_arguments(command)
-        if name != "exec":
-            command.add_argument("--json", action="store_true", help="one JSON document on stdout")
-        command.set_defaults(run=module.run)
+        if words[:1] == [name]:
+            module = import_module(f".{name}", __name__)
+            module.add_arguments(command)
+            if name != "exec":
+                command.add_argument("--json", action="store_true", help="one JSON document")
+            command.set_defaults(run=module.run)
     if sys.stderr is None:  # closed; what is meant for it must not turn up on stdout
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (for as long as we live)
-    words, behind = _split(list(sys.argv[1:] if argv is None else argv))
     arguments = parser.parse_args(words, argparse.Namespace(behind=behind))
     if sys.stdout is None:
         print_text("pyresolve: stdout is closed, where the answer belongs", to_stderr=True)

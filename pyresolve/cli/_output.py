@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,8 @@ def exit_status(verdicts: Iterable[Verdict]) -> int:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document on stdout, with the number of its schema first."""
+    import json
+
     print(json.dumps({"schema": SCHEMA, **document}, indent=2, ensure_ascii=True))
 
 
