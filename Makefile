@@ -33,7 +33,7 @@ asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the
 	@PYTHON=$(BIN)/python sh tests/native/asan.sh
 
 bench: $(VENV)/.test ## measure what a probe costs against what it cannot do without
-	@cd tests && ../$(BIN)/python -m bench
+	@$(BIN)/python tests/bench.py
 
 messages: $(VENV)/.test ## print what a user reads in each reported case, and write docs/reports.md
 	@$(BIN)/pytest tests/reports -q --messages --table docs/reports.md

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyresolve
 
-from ._sampling import Unmeasurable
+from ._methods import Unmeasurable
 
 _NAME = "libpyresolve-bench.so"
 _TIMEOUT = 10.0

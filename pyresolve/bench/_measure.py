@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from . import _helper
 from ._caller import Caller
-from ._methods import METHODS
-from ._sampling import Interrupt, Interrupted, Series, Side, Unmeasurable, interleaved
+from ._interrupt import Interrupt, Interrupted
+from ._methods import METHODS, Unmeasurable
+from ._sampling import Series, Side, interleaved
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -164,7 +165,7 @@ def _growth(result: Result, interrupt: Interrupt, progress: Progress) -> None:
             result.growth.append(Growth(held=held, resident=caller.resident))
         for names, what in ((_SPAWNING, "resident memory"), (_FORKING, "fork")):
             sides = {
-                (at, name): caller.side(name) for name in names for at, caller in enumerate(callers)
+                (at, name): caller.side(name) for at, caller in enumerate(callers) for name in names
             }
             taken = _take(sides, plan.growth_runs, what, plan, interrupt, progress)
             for (at, name), series in taken.items():

@@ -6,10 +6,7 @@ They run in a process of their own, which `_caller` starts.
 from __future__ import annotations
 
 import os
-import select
-import shutil
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ from typing import TYPE_CHECKING
 import pyresolve
 
 from .. import _probe
-from ._sampling import Unmeasurable
 
 if TYPE_CHECKING:
     from pyresolve import Choice
@@ -31,6 +27,10 @@ STEM = "torch_memory_saver_hook_mode_preload"
 
 _TIMEOUT = 120.0  # seconds; a first import of torch from a network file system takes its time
 _EVEN_UNKNOWN = (0, 3)  # exit statuses of a `pyresolve pick` that has an answer
+
+
+class Unmeasurable(Exception):  # noqa: N818  (an answer that goes into the table)
+    """This cannot be measured here, and why."""
 
 
 class Kind(Enum):
@@ -119,6 +119,8 @@ def _first_pick(_library: str) -> int:
 
 
 def _pyresolve_pick(_library: str) -> int:
+    import sysconfig
+
     script = Path(sysconfig.get_path("scripts"), "pyresolve")
     command = [str(script)] if script.exists() else [sys.executable, "-m", "pyresolve"]
     return _run([*command, "pick"], accepted=_EVEN_UNKNOWN)[0]
@@ -159,6 +161,8 @@ def _python_child(library: str) -> int:
 
 
 def _ldd(library: str) -> int:
+    import shutil
+
     ldd = shutil.which("ldd")
     if not ldd:
         raise Unmeasurable("ldd is not installed, or not on PATH")
@@ -213,6 +217,8 @@ def _run(argv: list[str], accepted: Sequence[int] = (0,)) -> tuple[int, str]:
 
 def _read_to_the_end(fd: int) -> tuple[str, bool]:
     """Return what comes until nobody holds the other end, and whether that was in time."""
+    import select
+
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     end = time.monotonic() + _TIMEOUT

@@ -62,14 +62,15 @@ def draw(result: Result, suffix: str) -> bytes:
         if points:
             x, y = zip(*points, strict=True)
             weight = 2.8 if name == "check" else 1.8
-            axes.plot(x, y, style, color=colour, linewidth=weight, marker="o", markersize=5)
+            axes.plot(
+                x, y, style, color=colour, linewidth=weight, marker="o", markersize=5, clip_on=False
+            )
             ends.append((y[-1], f"{label}  {y[-1]:.3g} ms", colour))
-    axes.set_xlim(right=max(one.resident for one in result.growth))
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.3, high * 1.3)
     _label(axes, sorted(ends))
-    axes.set_xticks([one.resident for one in result.growth])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(round(value))))
+    places = [one.resident for one in result.growth]
+    axes.set_xticks(places, [size(one.held or one.resident) for one in result.growth])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} ms"))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -116,7 +117,8 @@ def _title(result: Result) -> str:
     for name, subject in (("fork_exit", "fork() costs"), ("check", "check()")):
         before, after = median(small.series.get(name)), median(big.series.get(name))
         if before and after and big.held > small.held:
-            told.append(f"{subject} {after / before:.3g} times as much")
+            digits = 1 if after < 10 * before else 0
+            told.append(f"{subject} {after / before:.{digits}f} times as much")
     if not told:
         return "What it costs to find out whether a library loads"
     return f"With {size(big.held)} resident, {', '.join(told)}"

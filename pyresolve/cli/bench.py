@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Refuse what cannot be done, measure, print the table, then write the files."""
-    from ..bench import _compare, _machine, _measure, _plot, _report, _sampling, _target
+    from ..bench import _compare, _machine, _measure, _plot, _report, _target
+    from ..bench._interrupt import Interrupt
 
     notes: list[str] = []
     plan = _plan(arguments, _machine.free_memory(), notes)
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         _require_writable(path)
     for note in notes:
         print_text(f"pyresolve: {note}", to_stderr=True)
-    with _sampling.Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         machine, target = _machine.look(), _target.choose()
         if old and old.target != Path(target.path).name:
             raise ValueError(
