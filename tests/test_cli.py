@@ -46,7 +46,7 @@ AUDIT_KEYS = {
     *("torch_runtime", "findings"),
 }
 ERROR_KEYS = {"schema", "error", "message", "remedy"}
-COMMANDS = ("pick", "env", "exec", "check", "doctor", "audit")
+COMMANDS = ("pick", "env", "exec", "check", "doctor", "audit", "bench")
 PICKERS = ("pick", "env", "doctor")  # what takes the options of pick and prints an answer
 CRASH = re.compile(r"Traceback|Exception ignored|BrokenPipe")
 

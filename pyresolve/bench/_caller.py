@@ -66,10 +66,12 @@ class Caller:
             process.stdin.close()  # type: ignore[union-attr]
         try:
             process.wait(5)  # it ends what it is at, and waits for what it has started
-        except subprocess.TimeoutExpired:
+        except BaseException as error:  # in vain, or another Ctrl-C
             # What it waits for may hang, and is in its session; a helper ends with who started it.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
         process.stdout.close()  # type: ignore[union-attr]
 
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401

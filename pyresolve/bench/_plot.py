@@ -12,6 +12,8 @@ from ._report import median, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.figure import Figure
+
     from ._measure import Result
 
 SUFFIXES = (".svg", ".png")
@@ -45,11 +47,18 @@ def require(path: Path) -> None:
 
 def draw(result: Result, suffix: str) -> bytes:
     """Return the picture; for a result whose growth was measured."""
+    picture = io.BytesIO()
+    figure(result).savefig(picture, format=suffix.removeprefix("."), dpi=160)
+    return picture.getvalue()
+
+
+def figure(result: Result) -> Figure:
+    """Return matplotlib's figure; pyplot, which looks for a display, stays out of it."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-    figure = Figure(figsize=(9, 5.4), layout="constrained")
-    axes = figure.add_subplot()
+    drawn = Figure(figsize=(9, 5.4), layout="constrained")
+    axes = drawn.add_subplot()
     axes.set_xscale("log")
     axes.set_yscale("log")
     ends = []
@@ -78,7 +87,7 @@ def draw(result: Result, suffix: str) -> bytes:
     axes.set_ylabel("median time of one answer")
     axes.grid(visible=True, which="major", axis="y", color="#DDDDDD", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(_title(result), x=0.01, ha="left", fontsize=13, fontweight="bold")
+    drawn.suptitle(_title(result), x=0.01, ha="left", fontsize=13, fontweight="bold")
     machine = result.machine
     axes.set_title(
         f"does {Path(result.target.path).name} load?   "
@@ -87,9 +96,7 @@ def draw(result: Result, suffix: str) -> bytes:
         fontsize=8.5,
         color="#555555",
     )
-    picture = io.BytesIO()
-    figure.savefig(picture, format=suffix.removeprefix("."), dpi=160)
-    return picture.getvalue()
+    return drawn
 
 
 def _label(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:  # noqa: ANN401
