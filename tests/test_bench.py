@@ -12,6 +12,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import uuid
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +43,11 @@ MACHINE_KEYS = {
     *("cpu", "cores", "memory", "kernel", "glibc", "python", "pyresolve", "driver"),
     *("kernel_driver", "gpus", "load"),
 }
+IGNORE_SIGCHLD = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 ALTERNATIVES = {"ldd", "pathfinder", "resolver"}  # what a node may lack
 OURS = {name for name, method in METHODS.items() if method.kind.value == "pyresolve"}
 
@@ -391,6 +397,16 @@ def test_read_only_home(nowhere, tmp_path):
     assert "<svg" in file.read_text()
 
 
+def test_ignored_sigchld(nowhere, tmp_path):
+    """As some supervisors start their programs: how a child ended is known all the same."""
+    file = tmp_path / "new.json"
+    ignoring = [sys.executable, "-c", IGNORE_SIGCHLD]
+    done = pyresolve("bench", *ONE, "--json", file, env=nowhere, prefix=ignoring, timeout=120)
+    assert (0, None) == (done.returncode, CRASH.search(done.stderr)), done.stderr
+    rows = by_name(json.loads(file.read_text()))
+    assert [1] * 4 == [rows[name]["runs"] for name in ("floor", "check", "fork", "python_child")]
+
+
 def test_failed_write_loses_nothing(nowhere):
     """The table is out before a file is written, and the failure has a sentence."""
     done = pyresolve("bench", *ONE, "--json", "/dev/full", env=nowhere, timeout=120)
@@ -443,6 +459,25 @@ def environ_of(pid):
         return b""
 
 
+def test_killed(env):
+    """Who is killed can clean up nothing; what it has started sees that, and ends."""
+    mark = f"PYRESOLVE_TEST_MARK={uuid.uuid4()}"
+    name, _, value = mark.partition("=")
+    running = subprocess.Popen(
+        [COMMAND, "bench", "--runs", "1000000", "--rss", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=env | {name: value},
+        cwd="/",
+        text=True,
+    )
+    assert "measuring" in running.stderr.readline()
+    assert process.poll(lambda: len(marked(mark)) > 3, timeout=10.0)
+    running.kill()
+    running.communicate(timeout=60)
+    assert process.poll(lambda: not marked(mark), timeout=10.0), marked(mark)
+
+
 @pytest.mark.parametrize("whom", ["the process", "its group"])
 @pytest.mark.parametrize("phase", ["methods", "resident memory", "threads"])
 def test_interrupt(env, tmp_path, phase, whom):
@@ -450,7 +485,7 @@ def test_interrupt(env, tmp_path, phase, whom):
     file, mark = tmp_path / "new.json", f"PYRESOLVE_TEST_MARK={uuid.uuid4()}"
     name, _, value = mark.partition("=")
     # So many that the phase lasts until it is interrupted, of as little as possible before it.
-    runs = ["--runs", "1000000"] if phase == "methods" else ["--runs", "5"]
+    runs = ["--runs", "1000000"] if phase == "methods" else ["--runs", "3"]
     sizes = ["--rss", "0,1G"] if phase == "resident memory" else ["--rss", "0"]
     threads = ["--threads", "100"] if phase == "threads" else ["--threads", "1"]
     running = subprocess.Popen(
@@ -475,7 +510,7 @@ def test_interrupt(env, tmp_path, phase, whom):
     assert (False, DOCUMENT_KEYS) == (document["complete"], set(document))
     assert "INTERRUPTED" in table
     if phase != "methods":
-        assert 5 == by_name(document)["check"]["runs"]
+        assert 3 == by_name(document)["check"]["runs"]
 
 
 def test_impatient_interrupt(env):

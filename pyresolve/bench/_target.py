@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyresolve
 
-_PRELOAD, _LIBRARY_PATH = "LD_PRELOAD", "LD_LIBRARY_PATH"
+_PRELOAD = "LD_PRELOAD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """`path` loads in `environ`, which is the user's own, less preloads, and as `note` says."""
+    """`path` is `what` it is and loads in `environ`; `note` says why it is not the hook."""
 
     path: str
     what: str
@@ -29,9 +29,9 @@ def choose() -> Target:
     base = {name: value for name, value in os.environ.items() if name != _PRELOAD}
     try:
         choice = pyresolve.pick()
-        reason = f"the hook does not load here ({choice.report.message})" if choice.report else ""
-        change: dict[str, str] = {}
-        for _ in range(2):
+        pinned = choice.env(base, pin="library_path")
+        pinned.pop(_PRELOAD, None)
+        for change in ({}, pinned):
             report = pyresolve.check(choice, environ={**base, **change})
             if report.verdict is pyresolve.Verdict.OK:
                 return Target(
@@ -40,10 +40,9 @@ def choose() -> Target:
                     note=None,
                     environ={**base, **change},
                 )
-            change = choice.env(base, pin="library_path")
-            change.pop(_PRELOAD, None)
+        reason = f"and not the hook, which does not load here: {report.message}"
     except pyresolve.PyresolveError as error:
-        reason = f"no hook is picked here ({error})"
+        reason = f"and not a hook, since none is picked here: {error}"
     for runtime in pyresolve.runtimes():
         if runtime.problem is None:
             return _plain(runtime.path, "a CUDA runtime that is installed here", reason, base)

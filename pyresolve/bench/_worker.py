@@ -10,6 +10,7 @@ import contextlib
 import json
 import mmap
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ _PAGE = mmap.PAGESIZE
 def main() -> None:
     """Do what stdin says until it ends."""
     library, extra = sys.argv[1], int(sys.argv[2])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, it hides how children end
     try:
         memory = _hold(extra)
     except (OSError, MemoryError, OverflowError) as error:
