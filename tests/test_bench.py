@@ -582,9 +582,10 @@ CHECK = METHODS["check"].text
         ({}, {"check": 0.0028, "floor": 0.002, "seed": 9}, []),
         ({}, {"seed": 9, "drift": 2.0}, []),
         ({}, {"check": 0.0014 * 1.3, "seed": 9, "noise": 3.0}, []),
+        ({"check": 0.00002}, {"check": 0.00006}, []),
         ({}, {"check": 0.0014 * 3, "runs": 7}, []),
     ],
-    ids=["same", "slower", "faster", "tolerated", "clock", "drift", "noise", "too few"],
+    ids=["same", "slower", "faster", "tolerated", "clock", "drift", "noise", "tiny", "too few"],
 )
 def test_what_became_slower(old, new, expected):
     """Only what is beyond the noise of both runs, and beyond what two runs differ by anyway."""

@@ -9,7 +9,9 @@ included. A method became slower where
 * every one of the new ratios is above every one of the old, which by chance alone, whatever the
   distribution, happens once in C(16, 8) = 12870 times, and
 * the median of the new is more than a fifth above the median of the old: two runs on one machine
-  differ by more than their samples tell (where pages and caches come to lie, what else runs).
+  differ by more than their samples tell (where pages and caches come to lie, what else runs), and
+* it is so by more than a twentieth of the base, less than which nobody waits for: a call of some
+  microseconds is a third faster in one process than in the next.
 
 Only pyresolve's own methods count: what an alternative costs is no regression. Threads are left
 out, since what they see is the machine's scheduler.
@@ -31,6 +33,7 @@ from ._report import size
 
 _STRETCHES = 8
 _TOLERANCE = 1.2
+_NOTICEABLE = 0.05  # of the base
 _SAME = ("cpu", "cores", "kernel", "glibc", "python")
 
 
@@ -133,7 +136,7 @@ def _change(name: str, old: Pair, new: Pair) -> Change | None:
     if not before or not after:
         return None
     then, now = statistics.median(before), statistics.median(after)
-    slower = min(after) > max(before) and now > then * _TOLERANCE
+    slower = min(after) > max(before) and now > max(then * _TOLERANCE, then + _NOTICEABLE)
     return Change(name=name, old=then, new=now, slower=slower)
 
 
