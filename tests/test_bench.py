@@ -598,11 +598,14 @@ def test_chance_alone_is_no_change():
     assert [] == [name for old, new in pairwise(runs) for name in slower(old, new)]
 
 
-def test_compare_with_itself_and_with_a_faster_past(measured, env, tmp_path):
-    """The same build does not fail; where the past was twice as fast, it does, by name."""
+def test_compare_with_another_past(measured, env, tmp_path):
+    """Against a slower past it does not fail; against a faster one it does, by name.
+
+    The factor is beyond what any load of the machine can do to eight runs.
+    """
     _, past = measured
     file = tmp_path / "old.json"
-    for factor, status in ((3.0, 0), (1 / 3, 1)):
+    for factor, status in ((1000.0, 0), (0.001, 1)):
         changed = json.loads(json.dumps(past))
         for row in changed["methods"]:
             if row["name"] in OURS:

@@ -13,6 +13,8 @@ included. A method became slower where
 * it is so by more than a twentieth of the base, less than which nobody waits for: a call of some
   microseconds is a third faster in one process than in the next.
 
+So the more runs, the smaller a change it finds: with --quick only a large one.
+
 Only pyresolve's own methods count: what an alternative costs is no regression. Threads are left
 out, since what they see is the machine's scheduler.
 """
