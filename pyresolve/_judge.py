@@ -282,12 +282,17 @@ def _end(wait_status: int | None) -> str:
 def _abrupt(facts: _Facts, answer: Answer, timeout: float) -> LoadReport | None:
     ended = _causes.how_it_ended(facts.trial)
     if answer.timed_out or (ended and ended[0] is Status.TIMED_OUT):
-        return facts.fail(
-            Status.TIMED_OUT,
+        message = (
             f"{facts.name} did not finish loading within {timeout:g} s and was killed: a"
-            " constructor hangs, or raise the timeout if this host is slow",
-            detail=f"{timeout:g} s",
+            " constructor hangs, or raise the timeout if this host is slow"
         )
+        if answer.stuck:
+            message = (
+                f"{facts.name} did not finish loading within {timeout:g} s, and process"
+                f" {answer.stuck}, which loads it, cannot be killed: it sleeps in the kernel, most"
+                " likely on a file system or a device that does not answer"
+            )
+        return facts.fail(Status.TIMED_OUT, message, detail=f"{timeout:g} s")
     if ended:
         words = _words(answer)
         said = f", having said: {words}" if words else ""

@@ -10,6 +10,8 @@ import os
 import struct
 import sys
 import time
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -35,6 +37,8 @@ _NO_BOARD = "pyresolve-helper cannot open"  # PYR_WIRE_NO_BOARD
 _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers every call so
 
 _MAX_ARG_STRLEN = 32 * 4096  # linux/binfmts.h
+
+_DYING = 0.1  # seconds that a process which can be killed has needed at the very most
 
 _HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
 _allocate = ffi.new_allocator(should_clear_after_alloc=False)
@@ -99,7 +103,8 @@ class Answer:
     """What one helper had to say. `words` is what was printed on stderr, and stdout of a trace.
 
     `hello` is False where the helper's own main was never reached; then `wait_status` is its own,
-    None where somebody else reaped it. `elapsed` is in seconds.
+    None where somebody else reaped it. `elapsed` is in seconds. `stuck` is the pid of a process
+    that outlived SIGKILL: it sleeps in the kernel, uninterruptibly.
     """
 
     hello: bool
@@ -108,6 +113,34 @@ class Answer:
     trials: tuple[Trial, ...]
     words: str
     elapsed: float
+    stuck: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A process that could not be killed; `started` tells it from a later one of the same pid."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Leftover | None:
+        """Return what is known about a process, None where it has ended."""
+        state, started = _stat(pid)
+        return None if state in ("", "Z", "X") else cls(pid, started)
+
+    def lives(self) -> bool:
+        """Tell whether it still exists; one that has ended at last is reaped."""
+        if Leftover.of(self.pid) == self:
+            return True
+        if _stat(self.pid)[1] == self.started:
+            with suppress(ChildProcessError):  # it was the helper's child and is init's now
+                os.waitpid(self.pid, os.WNOHANG)
+        return False
+
+
+leftovers: ContextVar[list[Leftover] | None] = ContextVar("leftovers", default=None)
+"""Where set, the list that takes the processes which the probes of this context left behind."""
 
 
 class Deadline:
@@ -217,10 +250,45 @@ def _run(
             pass
         frames = ffi.buffer(probe.frames, probe.frames_used)[:]
         hello, trials = _decode(frames, count)  # while the helper ends
+        late = _family(probe.pid) if probe.status == lib.PYR_PROBE_TIMED_OUT else ()
     finally:
         lib.pyr_probe_finish(probe)
     del argv_text, envp_text
-    return _answer(probe, hello, trials, own_environment=command == "load")
+    stuck = _stuck(late)
+    return _answer(probe, hello, trials, own_environment=command == "load", stuck=stuck)
+
+
+def _family(helper: int) -> tuple[Leftover, ...]:
+    """Return a helper that does not answer and its children: it may be waiting for one to die."""
+    try:
+        children = Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
+    except OSError:
+        children = []
+    members = (Leftover.of(pid) for pid in (helper, *map(int, children)))
+    return tuple(member for member in members if member)
+
+
+def _stuck(killed: Sequence[Leftover]) -> int | None:
+    """Return the pid of one that SIGKILL did not end, and note all of those."""
+    end = time.monotonic() + _DYING
+    left = [member for member in killed if member.lives()]
+    while left and time.monotonic() < end:
+        time.sleep(0.005)
+        left = [member for member in left if member.lives()]
+    noted = leftovers.get()
+    if noted is not None:
+        noted += left
+    return left[-1].pid if left else None
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """Return the state and the start time of a process (proc(5)), empty where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return "", ""
+    fields = text.rpartition(")")[2].split()
+    return fields[0], fields[19]
 
 
 def _strings(items: Sequence[bytes]) -> tuple[object, object]:
@@ -265,7 +333,12 @@ def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
 
 
 def _answer(
-    probe: object, hello: bool, trials: tuple[Trial, ...], *, own_environment: bool
+    probe: object,
+    hello: bool,
+    trials: tuple[Trial, ...],
+    *,
+    own_environment: bool,
+    stuck: int | None,
 ) -> Answer:
     p = ffi.cast("struct pyr_probe *", probe)
     if p.status == lib.PYR_PROBE_FAILED:
@@ -287,6 +360,7 @@ def _answer(
         trials=trials,
         words=words,
         elapsed=p.elapsed_ns / 1e9,
+        stuck=stuck,
     )
 
 
