@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._audit import Audit, Finding, audit
     from ._check import check
     from ._errors import (
+        ConfigError,
         InterpreterError,
         NotCudaError,
         NotLoadableError,
@@ -39,13 +40,18 @@ if TYPE_CHECKING:
         Status,
         Verdict,
     )
+    from .health.checks import Health
+    from .health.monitor import HealthMonitor
 
 __all__ = [
     "Audit",
     "Choice",
+    "ConfigError",
     "Driver",
     "Evidence",
     "Finding",
+    "Health",
+    "HealthMonitor",
     "InterpreterError",
     "LoadReport",
     "Missing",
@@ -74,6 +80,8 @@ __all__ = [
 _HOME = {
     "Audit": "_audit",
     "Finding": "_audit",
+    "Health": "health.checks",
+    "HealthMonitor": "health.monitor",
     "audit": "_audit",
     "Choice": "_pick",
     "check": "_check",

@@ -77,6 +77,10 @@ class OverrideError(PyresolveError, ValueError):
         self.value = value
 
 
+class ConfigError(PyresolveError, ValueError):
+    """A file that says what to check cannot be read, or says what means nothing."""
+
+
 class UnrepresentablePathError(PyresolveError):
     """A path that LD_PRELOAD or LD_LIBRARY_PATH cannot hold: they know no escaping."""
 

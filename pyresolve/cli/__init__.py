@@ -27,6 +27,7 @@ _COMMANDS = {  # each is the module of that name, imported when it is called
     "check": "try libraries, each in a process of its own",
     "doctor": "everything found, decided and verified, and what to do",
     "audit": "what is true of a running process",
+    "health": "is this node fit for GPU work? One line, for probes",
     "bench": "what a probe costs on this machine, against what one would do instead",
 }
 _NO_DOCUMENT = ("exec", "bench")  # the answer is the command's own; the document is one file

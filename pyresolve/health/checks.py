@@ -1,0 +1,288 @@
+"""The checks that make up the health of a node, and what each of them came to."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import _overrides, _probe, _runtime, _survey, _torch
+from .._brief import Outcome
+from .._check import check
+from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
+from .._errors import NotLoadableError, PyresolveError
+from .._explain import dotted, report_dict
+from .._pick import pick
+from .._types import LoadReport, Mode, Status, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+PENDING = "pending"
+"""The status of a check that has not come to anything yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What one check came to.
+
+    `name` is the check's own, `file` the name of what it looked at. `status` is the value of a
+    Status; where there was nothing to try the name of the error (`no_variant`); or `pending`.
+    `detail` is the cause in a word or two, `message` one sentence, `remedy` a shell command that
+    mends it. `report` is the trial behind it, if there was one. `elapsed` are the seconds that it
+    took, `time` the seconds since the epoch when it was found out. `pending` says that a newer
+    answer is on its way, `pid` names a process that cannot be killed: it sleeps in the kernel.
+    """
+
+    name: str
+    file: str
+    verdict: Verdict
+    status: str
+    message: str
+    detail: str = ""
+    remedy: str | None = None
+    report: LoadReport | None = None
+    elapsed: float = 0.0
+    time: float = 0.0
+    pending: bool = False
+    pid: int | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what of it goes into one line."""
+        return Outcome(name=self.file, verdict=self.verdict, status=self.status, detail=self.detail)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data; the keys are stable (docs/json.md)."""
+        return {
+            "name": self.name,
+            "file": self.file,
+            "verdict": self.verdict.value,
+            "status": self.status,
+            "message": self.message,
+            "detail": self.detail,
+            "remedy": self.remedy,
+            "elapsed": round(self.elapsed, 6),
+            "time": round(self.time, 3),
+            "pending": self.pending,
+            "pid": self.pid,
+            "report": self.report and report_dict(self.report),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """The build that pick() chooses, rehearsed as workers would start with it."""
+
+    stem: str = "torch_memory_saver_hook_mode_preload"
+    package: str = "torch_memory_saver"
+    python: str | None = None
+    name: str = "hook"
+
+    @property
+    def file(self) -> str:
+        """Return what it is about before there is a file."""
+        return self.package
+
+    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
+        """Try it. Raises what pick() raises."""
+        try:
+            choice = pick(
+                self.stem,
+                package=self.package,
+                python=self.python,
+                environ=environ,
+                timeout=timeout,
+            )
+        except NotLoadableError as error:
+            return error.report
+        assert choice.report is not None, "what was verified has a report"
+        return choice.report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """Any library: a path, or a name that the loader searches."""
+
+    path: str
+    mode: Mode = Mode.DLOPEN
+    name: str
+
+    @property
+    def file(self) -> str:
+        """Return its file name."""
+        return os.path.basename(self.path)  # noqa: PTH119
+
+    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
+        """Try it. Raises what check() raises."""
+        return check(self.path, mode=self.mode.value, environ=environ, timeout=timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The NVIDIA driver, and whether it supports the CUDA version `cuda` (13000 is 13.0).
+
+    Without one the verdict is UNKNOWN, as everywhere, or FAIL where it is `required`.
+    """
+
+    required: bool = False
+    cuda: int | None = None
+    name: str = "driver"
+
+    @property
+    def file(self) -> str:
+        """Return the name under which programs load it."""
+        return _runtime.DRIVER_SONAME
+
+    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
+        """Ask it for its version. Raises what check() raises."""
+        deadline = _probe.Deadline(timeout)
+        report = check(self.file, environ=environ, timeout=timeout)
+        for directory in _runtime.driver_directories():
+            if report.status is not Status.NOT_FOUND:
+                break
+            # Out of the loader's reach, where container runtimes mount it and pick() finds it.
+            elements = (*parse_library_path(environ.get(LIBRARY_PATH)), str(directory))
+            wider = {**environ, LIBRARY_PATH: join_library_path(elements)}
+            report = check(self.file, environ=wider, timeout=deadline.left_ns() / 1e9)
+        if report.status is Status.NO_DRIVER and report.driver.path is None:
+            # It was found, or else that were the cause, and only the stand-in loads.
+            left = deadline.left_ns() / 1e9
+            problem = _survey.driver(environ=environ, timeout=left).problem
+            message = f"the driver does not load: {problem}"
+            return replace(
+                report, verdict=Verdict.FAIL, status=Status.NOT_LOADABLE, message=message, detail=""
+            )
+        if report.status in (Status.NOT_FOUND, Status.NO_DRIVER):
+            message = f"the loader finds no {self.file}: this host has no NVIDIA driver"
+            return replace(
+                report,
+                verdict=Verdict.FAIL if self.required else Verdict.UNKNOWN,
+                status=Status.NO_DRIVER,
+                message=report.driver.problem or message,
+                detail="",
+            )
+        return self._judged(report)
+
+    def _judged(self, report: LoadReport) -> LoadReport:
+        version = report.driver.version
+        if report.verdict is not Verdict.OK or self.cuda is None:
+            return report
+        if version is not None and version >= self.cuda:
+            return report
+        has, wants = dotted(version) or "unknown", dotted(self.cuda)
+        return replace(
+            report,
+            verdict=Verdict.UNKNOWN if version is None else Verdict.FAIL,
+            status=Status.VERSION_MISMATCH,
+            message=f"the driver {report.driver.path} supports CUDA up to {has}, and CUDA {wants}"
+            " is wanted: update the driver",
+            detail=f"CUDA {has}, not {wants}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torch:
+    """torch's own CUDA library, with the runtime that it maps."""
+
+    python: str | None = None
+    name: str = "torch"
+
+    @property
+    def file(self) -> str:
+        """Return what it is about before there is a file."""
+        return "torch"
+
+    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
+        """Load it. Raises what check() raises, and InterpreterError."""
+        deadline = _probe.Deadline(timeout)
+        torch = _torch.find(_survey.site(self.python, environ=environ, deadline=deadline))
+        if torch and torch.library:
+            left = deadline.left_ns() / 1e9
+            return check(torch.library, environ=environ, timeout=left)
+        python = f" for {self.python}" if self.python else ""
+        message = f"torch is not installed{python}: install it, or leave this check out"
+        if torch:
+            message = (
+                f"torch {torch.version or 'of unknown version'} in {torch.root} has no"
+                " libc10_cuda.so: it is no CUDA build; install one, or leave this check out"
+            )
+        return LoadReport(
+            path=Path("libc10_cuda.so" if torch else self.file),
+            mode=Mode.DLOPEN,
+            verdict=Verdict.FAIL,
+            status=Status.NOT_FOUND,
+            message=message,
+        )
+
+
+Check = Hook | Library | Driver | Torch
+
+
+def usual() -> tuple[Check, ...]:
+    """Return what is checked where nobody said what: torch's runtime only where there is one."""
+    torch = _torch.find(_survey.site(None, environ={}, deadline=_probe.Deadline(1.0)))
+    torchs = (Torch(),) if torch and (torch.library or torch.cuda) else ()
+    return (Hook(), Driver(), *torchs)
+
+
+def run(check: Check, *, environ: Mapping[str, str], timeout: float) -> Health:
+    """Make one check now. `timeout` in seconds holds; no PYRESOLVE_TIMEOUT changes it any more."""
+    began = time.monotonic()
+    environ = {name: value for name, value in environ.items() if name != _overrides.TIMEOUT}
+    try:
+        health = _reported(check, check.report(environ=environ, timeout=timeout))
+    except (PyresolveError, ValueError) as error:
+        health = Health(
+            name=check.name,
+            file=check.file,
+            verdict=Verdict.FAIL,
+            status=_status(error),
+            message=str(error),
+            remedy=getattr(error, "remedy", None),
+        )
+    return replace(health, elapsed=time.monotonic() - began, time=time.time())
+
+
+def timed_out(check: Check, *, seconds: float, elapsed: float | None = None) -> Health:
+    """Return the health of a check that has not come back."""
+    return Health(
+        name=check.name,
+        file=check.file,
+        verdict=Verdict.FAIL,
+        status=Status.TIMED_OUT.value,
+        message=f"the check {check.name} has not come back within {seconds:g} s: a file system or"
+        " a device may not answer, or raise the timeout if this host is slow",
+        detail=f"{seconds:g} s",
+        elapsed=seconds if elapsed is None else elapsed,
+        time=time.time(),
+    )
+
+
+def worst(results: Sequence[Health]) -> Verdict:
+    """Return the verdict on all of them together."""
+    verdicts = {health.verdict for health in results}
+    order = (Verdict.FAIL, Verdict.UNKNOWN)
+    return next((verdict for verdict in order if verdict in verdicts), Verdict.OK)
+
+
+def _reported(check: Check, report: LoadReport) -> Health:
+    return Health(
+        name=check.name,
+        file=report.path.name or check.file,
+        verdict=report.verdict,
+        status=report.status.value,
+        message=report.message,
+        detail=report.detail,
+        remedy=report.remedy,
+        report=report,
+    )
+
+
+def _status(error: Exception) -> str:
+    """Return `no_variant` for a NoVariantError."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", type(error).__name__.removesuffix("Error")).lower()
