@@ -52,7 +52,7 @@ def check(
     the path.
     """
     environ = os.environ if environ is None else environ
-    chosen = _mode(mode)
+    chosen = mode_of(mode)
     deadline = _probe.Deadline(_overrides.timeout(environ, timeout))
     name = _name(path)
     report = _judge.of_file(name, chosen)
@@ -206,7 +206,8 @@ def _lacks(report: LoadReport, name: str) -> bool:
     return any(missing.name == name for missing in report.missing)
 
 
-def _mode(mode: str) -> Mode:
+def mode_of(mode: str) -> Mode:
+    """Return the mode that a text means. Raises ValueError."""
     try:
         return Mode(mode)
     except ValueError:

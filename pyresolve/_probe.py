@@ -38,7 +38,7 @@ _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers
 
 _MAX_ARG_STRLEN = 32 * 4096  # linux/binfmts.h
 
-_DYING = 0.1  # seconds that a process which can be killed has needed at the very most
+_DYING = 0.5  # seconds that a process which can be killed needs at the very most
 
 _HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
 _allocate = ffi.new_allocator(should_clear_after_alloc=False)

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .. import _probe
+from .._check import mode_of
 from .._errors import ProbeError
-from .._types import Mode, Status, Verdict
+from .._types import Status, Verdict
 from .checks import PENDING, Health, Library, run, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .._types import LoadReport
     from .checks import Check
 
 _MATTERS = ("LD_", "GLIBC_TUNABLES", "PYRESOLVE_", "PYTHON", "CUDA_", "CONDA_PREFIX")
@@ -24,10 +26,16 @@ _MATTERS = ("LD_", "GLIBC_TUNABLES", "PYRESOLVE_", "PYTHON", "CUDA_", "CONDA_PRE
 
 _LOADERS = ("/etc/ld.so.cache", "/etc/ld.so.preload")
 
-_KILLING = 2.5  # seconds that a probe may take beyond its deadline, to kill what hangs
+_KILLING = 3.0  # seconds that a probe may take beyond its deadline, to kill what hangs
 _TICK_NS = 20_000_000  # nanoseconds: the kernel's clock for files is as coarse as this
 
-_Fingerprint = tuple[object, ...]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fingerprint:
+    """What an OK rests on, and when the last of those files changed (nanoseconds)."""
+
+    identity: tuple[object, ...]
+    changed: int
 
 
 @dataclass(slots=True)
@@ -37,6 +45,7 @@ class _Record:
     flight: _Flight | None = None
     health: Health | None = None
     probed: float = 0.0
+    lifetime: float = 0.0
     fingerprint: _Fingerprint | None = None
     stuck: list[_probe.Leftover] = field(default_factory=list)
 
@@ -54,8 +63,8 @@ class HealthMonitor:
 
     An OK is kept for `max_age` seconds, as long as all files that were loaded are the same (by
     device, inode, size and times of change), as well as the loader's cache and the variables that
-    matter (LD_*, PYTHON*, CUDA_* and pyresolve's own): to see that costs a stat for each file. An
-    OK is not kept where a file changed while it was tried. Anything else is tried again, at most
+    matter (LD_*, PYTHON*, CUDA_* and pyresolve's own): to see that costs a stat for each file.
+    Anything else, and an OK of files that changed while they were tried, is tried again, at most
     once in `interval` seconds. That another file would now be found first is seen after `max_age`.
 
     Any number of threads may ask; each target is tried once at a time, in `probe_timeout` seconds,
@@ -91,7 +100,7 @@ class HealthMonitor:
         name = os.fspath(path)
         if "/" in name or not isinstance(path, str):
             name = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118  (links stay)
-        library = Library(path=name, mode=Mode(mode), name=os.path.basename(name))  # noqa: PTH119
+        library = Library(path=name, mode=mode_of(mode), name=os.path.basename(name))  # noqa: PTH119
         return self.check_all([library], timeout=timeout)[0]
 
     def check_all(self, checks: Sequence[Check], *, timeout: float) -> tuple[Health, ...]:
@@ -160,17 +169,22 @@ class HealthMonitor:
         if record.stuck:
             record.stuck = [process for process in record.stuck if process.lives()]
             return bool(record.stuck)
-        age = time.monotonic() - record.probed
-        if health.verdict is Verdict.OK and record.fingerprint:
-            return age < self._max_age and record.fingerprint == _fingerprint(health, environ)
-        return age < self._interval
+        if time.monotonic() - record.probed >= record.lifetime:
+            return False
+        if record.fingerprint is None or health.report is None:
+            return True
+        return record.fingerprint == _fingerprint(health.report, environ)
 
     def _probe(self, check: Check, record: _Record, environ: Mapping[str, str]) -> Health:
         began = time.time_ns()
         _probe.leftovers.set(record.stuck)  # for this thread alone
         health = run(check, environ=environ, timeout=self._probe_timeout)
         record.probed = time.monotonic()
-        record.fingerprint = _fingerprint(health, environ, before=began - _TICK_NS)
+        record.lifetime, record.fingerprint = self._interval, None
+        if health.report and health.verdict is Verdict.OK:
+            record.fingerprint = _fingerprint(health.report, environ)
+            if record.fingerprint.changed < began - _TICK_NS:
+                record.lifetime = self._max_age
         if record.stuck:
             pid = record.stuck[-1].pid
             health = replace(
@@ -183,14 +197,10 @@ class HealthMonitor:
         return health
 
 
-def _fingerprint(
-    health: Health, environ: Mapping[str, str], *, before: int | None = None
-) -> _Fingerprint | None:
-    """Return what an OK rests on; None where there is nothing, or a file changed since `before`."""
-    if health.report is None:
-        return None
-    files = (os.fspath(health.report.path), *map(os.fspath, health.report.loaded), *_LOADERS)
+def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> _Fingerprint:
+    files = (os.fspath(report.path), *map(os.fspath, report.loaded), *_LOADERS)
     found: list[object] = []
+    newest = 0
     for file in files:
         try:
             status = os.stat(file)  # noqa: PTH116  (of many, and a Path costs)
@@ -198,8 +208,7 @@ def _fingerprint(
             found.append(None)
             continue
         changed = max(status.st_mtime_ns, status.st_ctime_ns)
-        if before is not None and changed >= before:
-            return None
+        newest = max(newest, changed)
         found += (status.st_dev, status.st_ino, status.st_size, changed)
     variables = sorted(item for item in environ.items() if item[0].startswith(_MATTERS))
-    return (*found, *variables)
+    return _Fingerprint(identity=(*found, *variables), changed=newest)

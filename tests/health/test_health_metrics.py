@@ -1,0 +1,232 @@
+"""`pyresolve health --format prometheus`: what Prometheus accepts and the node exporter serves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+from support.command import COMMAND, environment, pyresolve, run
+from support.debian import debian_tool
+from support.process import poll
+from support.rogues import rogue
+from support.tools import require_unshare
+
+from pyresolve import Verdict
+from pyresolve.health import metrics
+from pyresolve.health.checks import Health
+
+OLD = "# the last good one\n"
+FULL = """
+mount -t tmpfs -o size=16k tmpfs "$1" && cp "$2" "$1/pyresolve.prom" || exit 99
+dd if=/dev/zero of="$1/filler" bs=1k 2>/dev/null
+shift 2
+"$@"; status=$?
+cmp "$OLD" "$MOUNT/pyresolve.prom" && ls -A "$MOUNT"
+exit $status
+"""
+
+
+def health(*args, env=None, prefix=()):
+    options = ["--timeout", "20", "--format", "prometheus"]
+    return pyresolve("health", *options, *args, env=env or environment(), prefix=prefix)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Return a config with a check for each verdict, and one of an odd name."""
+    file = tmp_path / "health.toml"
+    odd = r'"odd \\ \" \n caf\u00e9"'
+    file.write_text(
+        f"[driver]\n[[library]]\npath = '{rogue('good')}'\n"
+        f"[[library]]\npath = '{rogue('segfault')}'\nname = {odd}\n"
+    )
+    return file
+
+
+@pytest.fixture
+def write(config):
+    """Return the command that writes metrics."""
+    return [COMMAND, "health", "--timeout", "20", "--config", config, "--format", "prometheus"]
+
+
+def samples(text):
+    """Return the values of a text, by name and labels."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_promtool_has_nothing_to_say(config):
+    """It checks the format, and the names against the conventions."""
+    done = health("--config", config)
+    assert (1, "") == (done.returncode, done.stderr)
+    promtool = debian_tool("promtool", "prometheus")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=done.stdout, capture_output=True, text=True
+    )
+    assert (0, "", "") == (checked.returncode, checked.stdout, checked.stderr)
+
+
+def test_values(config):
+    """A verdict of three, the status as a label, the duration, the time of the run."""
+    found = samples(health("--config", config).stdout)
+    odd = r"odd \\ \" \n caf" + "\u00e9"
+    expected = {
+        "driver": ("unknown", "no_driver"),
+        "good.so": ("ok", "loadable"),
+        odd: ("fail", "crashed"),
+    }
+    for check, (verdict, status) in expected.items():
+        for other in Verdict:
+            key = f'pyresolve_health_verdict{{check="{check}",verdict="{other.value}"}}'
+            assert float(other.value == verdict) == found[key]
+        assert 1 == found[f'pyresolve_health_status{{check="{check}",status="{status}"}}']
+        assert 0 < found[f'pyresolve_health_duration_seconds{{check="{check}"}}'] < 60
+        ran = found[f'pyresolve_health_last_run_timestamp_seconds{{check="{check}"}}']
+        assert abs(time.time() - ran) < 60
+    assert 6 * len(expected) == len(found)
+
+
+def test_name_that_is_no_utf8(config):
+    """A path may hold any byte; the metrics are UTF-8."""
+    result = Health(
+        name="caf\udce9", file="x", verdict=Verdict.OK, status="loadable", message="loads"
+    )
+    text = metrics.text([result])
+    assert r'{check="caf\\udce9"}' in text
+    text.encode()
+
+
+# --- the file
+
+
+def test_file_is_whole_readable_and_alone(config, tmp_path):
+    """The line is on stdout, and the exit status is that of the verdict."""
+    file = tmp_path / "textfile" / "pyresolve.prom"
+    file.parent.mkdir()
+    file.write_text(OLD)
+    done = health("--config", config, "--output", file)
+    line = "FAIL crashed: SIGSEGV (segfault.so) and 1 more\n"
+    assert (1, line, "") == (done.returncode, done.stdout, done.stderr)
+    assert samples(file.read_text()).keys() == samples(health("--config", config).stdout).keys()
+    assert (0o644, ["pyresolve.prom"]) == (file.stat().st_mode & 0o777, os.listdir(file.parent))
+
+
+def test_collector_never_sees_half_a_file(write, tmp_path):
+    """While it is written again and again, what matches *.prom is always whole."""
+    command = [*write, "--output", tmp_path / "pyresolve.prom"]
+    run(command, env=environment())
+    writers = [
+        subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) for _ in range(4)
+    ]
+    seen = 0
+    while any(writer.poll() is None for writer in writers):
+        for file in tmp_path.glob("*.prom"):
+            text = file.read_text()
+            seen += 1
+            assert text.endswith("\n")
+            assert 18 == len(samples(text))
+    assert 0 < seen
+    assert [1] * 4 == [writer.wait() for writer in writers]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_directory_that_is_missing(config, tmp_path):
+    """One sentence, status 1."""
+    file = tmp_path / "missing" / "pyresolve.prom"
+    done = health("--config", config, "--output", file)
+    assert (1, "") == (done.returncode, done.stdout)
+    said = f"pyresolve: the metrics cannot be written to {file} (No such file or directory)"
+    assert done.stderr.startswith(said)
+    assert 1 == done.stderr.count("\n")
+
+
+def mounted(tmp_path, script, *command):
+    """Run a command in a mount of its own, which the script makes over a directory."""
+    old, mount = tmp_path / "old", tmp_path / "mount"
+    old.write_text(OLD)
+    mount.mkdir()
+    env = {**environment(), "OLD": os.fspath(old), "MOUNT": os.fspath(mount)}
+    shell = [require_unshare(), "-rm", "sh", "-c", script, "sh", mount, old]
+    file = mount / "pyresolve.prom"
+    return file, run([*shell, *command, "--output", file], env=env)
+
+
+def test_directory_that_is_full(tmp_path, write):
+    """The last good file stays as it is, and nothing is left beside it."""
+    file, done = mounted(tmp_path, FULL, *write)
+    assert (1, "filler\npyresolve.prom\n") == (done.returncode, done.stdout)
+    said = f"pyresolve: the metrics cannot be written to {file} (No space left on device)"
+    assert done.stderr.startswith(said)
+    assert 1 == done.stderr.count("\n")
+
+
+def test_directory_that_is_read_only(tmp_path, write):
+    """As above."""
+    script = FULL.replace(
+        'dd if=/dev/zero of="$1/filler" bs=1k 2>/dev/null', 'mount -o remount,ro "$1"'
+    )
+    file, done = mounted(tmp_path, script, *write)
+    assert (1, "pyresolve.prom\n") == (done.returncode, done.stdout)
+    said = f"pyresolve: the metrics cannot be written to {file} (Read-only file system)"
+    assert done.stderr.startswith(said)
+
+
+def test_target_that_is_a_directory(config, tmp_path):
+    """It is left alone."""
+    (tmp_path / "pyresolve.prom").mkdir()
+    done = health("--config", config, "--output", tmp_path / "pyresolve.prom")
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "(Is a directory)" in done.stderr
+    assert ["health.toml", "pyresolve.prom"] == sorted(os.listdir(tmp_path))
+
+
+# --- the real collector
+
+
+@contextlib.contextmanager
+def node_exporter(directory):
+    """Start the node exporter on loopback with its textfile collector alone; yield its metrics."""
+    program = debian_tool("prometheus-node-exporter", "prometheus-node-exporter")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [program, f"--web.listen-address={address}", "--collector.disable-defaults"]
+    command += ["--collector.textfile", f"--collector.textfile.directory={directory}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as exporter:
+
+        def scrape():
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer,
+            ):
+                return answer.read().decode()
+            return ""
+
+        try:
+            assert poll(scrape, timeout=20), "it does not answer"
+            yield scrape
+        finally:
+            exporter.kill()
+
+
+def test_node_exporter_serves_them(config, tmp_path):
+    """All of them, without an error, and those of the next run after it."""
+    directory = tmp_path / "textfile"
+    directory.mkdir()
+    with node_exporter(directory) as scrape:
+        health("--config", config, "--output", directory / "pyresolve.prom")
+        served = scrape()
+        written = samples((directory / "pyresolve.prom").read_text())
+        assert written.items() <= samples(served).items()
+        assert re.search(r"^node_textfile_scrape_error 0$", served, re.M)
+        config.write_text(f"[[library]]\npath = '{rogue('segfault')}'\nname = 'good.so'\n")
+        health("--config", config, "--output", directory / "pyresolve.prom")
+        key = 'pyresolve_health_verdict{check="good.so",verdict="%s"}'
+        found = samples(scrape())
+        assert (0, 1) == (found[key % "ok"], found[key % "fail"])

@@ -1,0 +1,56 @@
+"""Programs of Debian packages: those that are installed, or else copies that are only unpacked.
+
+Nothing is installed for it and nobody needs to be root: apt fetches the package into the cache of
+the tests, with lists of its own where the system has none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from support.tools import find_tool, require_tool, unavailable
+from support.wheels import cache_directory
+
+
+def debian_tool(name: str, package: str) -> str:
+    """Return the path of a program; without it the test does not run."""
+    if installed := find_tool(name):
+        return installed
+    require_tool("apt-get")
+    directory = cache_directory() / "debian" / package
+    if not directory.exists() and (complaint := _fetch(package, directory)):
+        unavailable(f"the program {name} is not installed, and apt does not bring it: {complaint}")
+    return os.fspath(next(directory.glob(f"usr/*bin/{name}")))
+
+
+@functools.cache
+def _fetch(package: str, directory: Path) -> str:
+    """Unpack a package; return what went wrong, tried once per run."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+        for name in "lists/partial", "archives/partial", "tree":
+            Path(scratch, name).mkdir(parents=True)
+        own = [f"-oDir::State::Lists={scratch}/lists", f"-oDir::Cache={scratch}"]
+        for steps in (
+            [["apt-get", "download", package]],
+            [["apt-get", *own, "update"], ["apt-get", *own, "download", package]],
+        ):
+            failed = next(filter(None, (_run(step, scratch) for step in steps)), "")
+            if not failed:
+                break
+        else:
+            return failed
+        for archive in Path(scratch).glob("*.deb"):
+            if failed := _run(["dpkg-deb", "-x", os.fspath(archive), f"{scratch}/tree"], scratch):
+                return failed
+        Path(scratch, "tree").rename(directory)
+    return ""
+
+
+def _run(command: list[str], cwd: str) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
