@@ -31,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 _CONNECTIONS = 32  # served at a time; others wait in the kernel's queue
 _QUEUE = 128
 _REQUEST_SIZE = 8192  # bytes of a request with its headers
-_REQUEST_TIME = 5.0  # seconds that a client has for all of its request, and for taking the answer
+_REQUEST_TIME = 3.0  # seconds that a client has for all of its request, and for taking the answer
 _FAREWELL = 2.0  # seconds that the last requests have at the end
 
 _NOT_READY = 503
