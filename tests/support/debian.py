@@ -16,28 +16,37 @@ from support.tools import find_tool, require_tool, unavailable
 from support.wheels import cache_directory
 
 
-def debian_tool(name: str, package: str) -> str:
-    """Return the path of a program; without it the test does not run."""
+def debian_tool(name: str, *packages: str) -> str:
+    """Return the path of a program; without it the test does not run.
+
+    `packages` are those that bring it, as far as no system has them anyway.
+    """
     if installed := find_tool(name):
         return installed
     require_tool("apt-get")
-    directory = cache_directory() / "debian" / package
-    if not directory.exists() and (complaint := _fetch(package, directory)):
+    directory = cache_directory() / "debian" / packages[0]
+    if not directory.exists() and (complaint := _fetch(packages, directory)):
         unavailable(f"the program {name} is not installed, and apt does not bring it: {complaint}")
     return os.fspath(next(directory.glob(f"usr/*bin/{name}")))
 
 
+def own_libraries(program: str, pattern: str) -> dict[str, str]:
+    """Return the variable with which an unpacked program finds the libraries it comes with."""
+    found = next(Path(program).parents[1].glob(pattern), None)
+    return {"LD_LIBRARY_PATH": os.fspath(found.parent)} if found else {}
+
+
 @functools.cache
-def _fetch(package: str, directory: Path) -> str:
-    """Unpack a package; return what went wrong, tried once per run."""
+def _fetch(packages: tuple[str, ...], directory: Path) -> str:
+    """Unpack packages; return what went wrong, tried once per run."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
         for name in "lists/partial", "archives/partial", "tree":
             Path(scratch, name).mkdir(parents=True)
         own = [f"-oDir::State::Lists={scratch}/lists", f"-oDir::Cache={scratch}"]
         for steps in (
-            [["apt-get", "download", package]],
-            [["apt-get", *own, "update"], ["apt-get", *own, "download", package]],
+            [["apt-get", "download", *packages]],
+            [["apt-get", *own, "update"], ["apt-get", *own, "download", *packages]],
         ):
             failed = next(filter(None, (_run(step, scratch) for step in steps)), "")
             if not failed:
