@@ -83,7 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _began() -> float:
     """Return when this process was started: whoever waits for it has waited since then."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
     ticks = int(fields[19])  # proc(5): starttime
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - min(max(age, 0.0), _START)  # main() may be called by anything
@@ -126,12 +129,15 @@ def _serve(text: str, config: Config, timeout: float, unknown_is: str | None) ->
     from ..health.once import share
 
     address = server.parse_address(text)
-    monitor = HealthMonitor(probe_timeout=share(timeout))
+    environ = {name: value for name, value in os.environ.items() if name != _overrides.TIMEOUT}
+    monitor = HealthMonitor(environ=environ, probe_timeout=share(timeout))
     listening = server.Server(
         address,
         examine=lambda: monitor.check_all(config.checks, timeout=timeout),
         ready=frozenset({Verdict.OK, Verdict.UNKNOWN} if unknown_is == "ok" else {Verdict.OK}),
     )
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    print_text(f"pyresolve: serving http://{host}:{listening.server_port}/", to_stderr=True)
-    return server.serve(listening)
+    url = f"http://{host}:{listening.server_port}/"
+    return server.serve(
+        listening, announce=lambda: print_text(f"pyresolve: serving {url}", to_stderr=True)
+    )

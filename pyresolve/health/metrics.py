@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,22 +71,22 @@ def write(path: Path, content: str) -> None:
 
     Raises PyresolveError where they cannot be written.
     """
-    scratch = None
     try:
         # Not *.prom: the collector would read it half written.
         descriptor, scratch = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
         )
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:  # noqa: PTH123
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)  # the collector is another user
-            os.fsync(file.fileno())
-        os.replace(scratch, path)  # noqa: PTH105
+        try:
+            with open(descriptor, "w", encoding="utf-8", newline="\n") as file:  # noqa: PTH123
+                file.write(content)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)  # the collector is another user
+                os.fsync(file.fileno())
+            Path(scratch).replace(path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
     except OSError as error:
-        if scratch:
-            with suppress(OSError):
-                os.unlink(scratch)  # noqa: PTH108
         raise PyresolveError(
             f"the metrics cannot be written to {path} ({error.strerror}); what was there before is"
             " untouched"

@@ -9,7 +9,7 @@ from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .. import _probe
+from .. import _overrides, _probe
 from .._check import mode_of
 from .._errors import ProbeError
 from .._types import Status, Verdict
@@ -50,12 +50,13 @@ class _Record:
     stuck: list[_probe.Leftover] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Flight:
     """A look at one check under way, for which any number of callers may wait."""
 
     result: futures.Future[Health] = field(default_factory=futures.Future)
     began: float = field(default_factory=time.monotonic)
+    limit: float  # seconds that its probe has
 
 
 class HealthMonitor:
@@ -95,7 +96,8 @@ class HealthMonitor:
 
         Comes back within `timeout` seconds. Where there is no answer by then it is the last one,
         or UNKNOWN `pending` if there is none yet, with `pending` set; ask again later. Raises
-        ValueError for a mode that means nothing, ProbeError where no thread can be started.
+        ValueError for a mode that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT, and
+        ProbeError where no thread can be started.
         """
         name = os.fspath(path)
         if "/" in name or not isinstance(path, str):
@@ -116,7 +118,7 @@ class HealthMonitor:
             record = self._records.setdefault(check, _Record())
             flight = record.flight
             if flight is None:
-                flight = record.flight = _Flight()
+                flight = record.flight = _Flight(limit=self._probe_timeout)
                 thread = threading.Thread(
                     target=self._fly, args=(check, record, flight), daemon=True
                 )
@@ -132,7 +134,7 @@ class HealthMonitor:
         if done:
             return flight.result.result()
         underway = time.monotonic() - flight.began
-        if underway > self._probe_timeout + _KILLING:
+        if underway > flight.limit + _KILLING:
             # Not a child but our own thread: a stat or an open that does not come back.
             late = timed_out(check, seconds=round(underway), elapsed=underway)
             return replace(late, pending=True)
@@ -153,7 +155,7 @@ class HealthMonitor:
             environ = dict(os.environ if self._environ is None else self._environ)
             health = record.health
             if health is None or not self._holds(record, health, environ):
-                health = record.health = self._probe(check, record, environ)
+                health = record.health = self._probe(check, record, flight, environ)
         except BaseException as error:  # noqa: BLE001  (raised in whoever waits)
             outcome: Health | BaseException = error
         else:
@@ -175,10 +177,13 @@ class HealthMonitor:
             return True
         return record.fingerprint == _fingerprint(health.report, environ)
 
-    def _probe(self, check: Check, record: _Record, environ: Mapping[str, str]) -> Health:
+    def _probe(
+        self, check: Check, record: _Record, flight: _Flight, environ: Mapping[str, str]
+    ) -> Health:
         began = time.time_ns()
+        flight.limit = timeout = _overrides.timeout(environ, self._probe_timeout)
         _probe.leftovers.set(record.stuck)  # for this thread alone
-        health = run(check, environ=environ, timeout=self._probe_timeout)
+        health = run(check, environ=environ, timeout=timeout)
         record.probed = time.monotonic()
         record.lifetime, record.fingerprint = self._interval, None
         if health.report and health.verdict is Verdict.OK:

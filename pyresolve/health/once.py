@@ -14,11 +14,12 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from .._errors import ProbeError
 from .._types import Status
 from .checks import run, timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .checks import Check, Health
 
@@ -39,37 +40,50 @@ def check_all(
 
     `timeout` is in seconds from `began` on, by time.monotonic(). The checks are made in a forked
     child: a thread that waits for a dead file system cannot be ended, nor can its process, which
-    is then left behind. For a program that has but one thread.
+    is then left behind. For a program that has but one thread. Raises ProbeError.
     """
     end = began + timeout
     left = end - time.monotonic()
     budget = min(share(timeout), left - min(_RESERVE, timeout / 4) / 4)
     budget = max(0.001, round(budget, 2))  # people read it
-    reading, writing = os.pipe()
-    child = os.fork()
+    try:
+        reading, writing = os.pipe()
+        child = os.fork()
+    except OSError as error:
+        raise ProbeError(
+            f"no process can be started to make the checks ({error.strerror}): raise ulimit -n and"
+            " ulimit -u, or the pids limit of the container"
+        ) from error
     if child == 0:
         try:
             _answer(checks, environ, budget, writing)
         finally:
             os._exit(0)  # no handler, buffer or thread of the parent's
     os.close(writing)
-    found: dict[int, Health] = {}
+    answers = _Answers(reading)
     try:
-        for index, health in _answers(reading, end):
-            if isinstance(health, BaseException):
-                raise health
-            if health.status == Status.TIMED_OUT.value:  # say what limit was given, not our share
-                health = replace(health, detail=f"{timeout:g} s")
-            found[index] = health
+        while not answers.ended and (left := end - time.monotonic()) > 0:
+            if select.select([reading], [], [], left)[0]:
+                answers.take()
     finally:
         os.close(reading)
-        with suppress(ProcessLookupError):
+        if not answers.ended:
             os.kill(child, signal.SIGKILL)  # to its helpers that is the sign to end
         with suppress(ChildProcessError):
             os.waitpid(child, os.WNOHANG)
-    return tuple(
-        found.get(index) or timed_out(check, seconds=timeout) for index, check in enumerate(checks)
-    )
+    missing = [index for index in range(len(checks)) if index not in answers.found]
+    if missing and answers.ended:
+        raise ProbeError("the process that made the checks was killed: is there memory enough?")
+    late = {index: timed_out(checks[index], seconds=timeout) for index in missing}
+    found = {index: _shown(health, timeout) for index, health in answers.found.items()}
+    return tuple((found | late)[index] for index in range(len(checks)))
+
+
+def _shown(health: Health, timeout: float) -> Health:
+    """Say what limit was given, not what was left of it for the check."""
+    if health.status != Status.TIMED_OUT.value:
+        return health
+    return replace(health, detail=f"{timeout:g} s")
 
 
 def _answer(
@@ -91,7 +105,7 @@ def _answer(
             queue.put((index, error))
 
     for index, check in enumerate(checks):
-        threading.Thread(target=work, args=(index, check), daemon=True).start()
+        _start(work, index, check)
     for _ in checks:
         data = pickle.dumps(queue.get())
         data = _LENGTH.pack(len(data)) + data
@@ -99,19 +113,32 @@ def _answer(
             data = data[os.write(writing, data) :]
 
 
-def _answers(reading: int, end: float) -> Iterator[tuple[int, Health | BaseException]]:
-    """Yield what the child writes until it ends or the time does."""
-    data = bytearray()
-    while (left := end - time.monotonic()) > 0:
-        if not select.select([reading], [], [], left)[0]:
-            return
-        chunk = os.read(reading, _CHUNK)
-        if not chunk:
-            return
-        data += chunk
-        while len(data) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(data)
-            if len(data) < _LENGTH.size + length:
+def _start(work: Callable[[int, Check], None], index: int, check: Check) -> None:
+    try:
+        threading.Thread(target=work, args=(index, check), daemon=True).start()
+    except RuntimeError:  # no more threads: one after the other
+        work(index, check)
+
+
+class _Answers:
+    """What the child writes, as it comes in; `ended` once it is gone."""
+
+    def __init__(self, reading: int) -> None:
+        self._reading = reading
+        self._data = bytearray()
+        self.ended = False
+        self.found: dict[int, Health] = {}
+
+    def take(self) -> None:
+        chunk = os.read(self._reading, _CHUNK)
+        self.ended = not chunk
+        self._data += chunk
+        while len(self._data) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._data)[0]
+            if len(self._data) < end:
                 break
-            yield pickle.loads(data[_LENGTH.size : _LENGTH.size + length])  # noqa: S301  (our own)
-            del data[: _LENGTH.size + length]
+            index, health = pickle.loads(self._data[_LENGTH.size : end])  # noqa: S301  (our own)
+            del self._data[:end]
+            if isinstance(health, BaseException):
+                raise health
+            self.found[index] = health

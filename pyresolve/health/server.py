@@ -34,7 +34,7 @@ _REQUEST_SIZE = 8192  # bytes of a request with its headers
 _REQUEST_TIME = 3.0  # seconds that a client has for all of its request, and for taking the answer
 _FAREWELL = 2.0  # seconds that the last requests have at the end
 
-_NOT_READY = 503
+_UNAVAILABLE = 503
 _TOO_LARGE = 431
 _OK = 200
 _NOT_FOUND = 404
@@ -108,13 +108,17 @@ class Server(HTTPServer):
                 return
 
 
-def serve(server: Server) -> int:
-    """Serve until SIGTERM or SIGINT comes; return the exit status. For the main thread."""
+def serve(server: Server, *, announce: Callable[[], None]) -> int:
+    """Serve until SIGTERM or SIGINT comes; return the exit status. For the main thread.
+
+    `announce` is called once both ends are in place.
+    """
     awaited = {signal.SIGTERM, signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     try:
         thread.start()
+        announce()
         received = signal.sigwait(awaited)
         server.shutdown()
         server.farewell()
@@ -166,19 +170,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(_TOO_LARGE)
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        try:
+            self._reply(*self._answer(self.path.partition("?")[0]))
+        except PyresolveError as error:  # no thread, no process: that is an answer, too
+            self._reply(_UNAVAILABLE, f"{error}\n")
+
+    def _answer(self, path: str) -> tuple[int, str | bytes, str]:
         if path == "/healthz":
-            self._reply(_OK, "ok\n")
-        elif path == "/readyz":
+            return _OK, "ok\n", _TEXT
+        if path == "/readyz":
             results = self.server.examine()
             ready = worst(results) in self.server.ready
             line = _brief.line([health.outcome for health in results])
-            self._reply(_OK if ready else _NOT_READY, f"{line}\n")
-        elif path == "/metrics":
-            body, kind = self.server.expose(self.headers.get("Accept") or "")
-            self._reply(_OK, body, kind)
-        else:
-            self._reply(_NOT_FOUND, "here are /healthz, /readyz and /metrics\n")
+            return _OK if ready else _UNAVAILABLE, f"{line}\n", _TEXT
+        if path == "/metrics":
+            return _OK, *self.server.expose(self.headers.get("Accept") or "")
+        return _NOT_FOUND, "here are /healthz, /readyz and /metrics\n", _TEXT
 
     do_HEAD = do_GET  # noqa: N815  (http.server's way; to other methods it answers 501)
 
