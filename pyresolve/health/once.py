@@ -61,9 +61,11 @@ def check_all(
             os._exit(0)  # no handler, buffer or thread of the parent's
     os.close(writing)
     answers = _Answers(reading)
+    pipe = select.poll()
+    pipe.register(reading, select.POLLIN)
     try:
         while not answers.ended and (left := end - time.monotonic()) > 0:
-            if select.select([reading], [], [], left)[0]:
+            if pipe.poll(left * 1000):
                 answers.take()
     finally:
         os.close(reading)
@@ -90,12 +92,9 @@ def _answer(
     checks: Sequence[Check], environ: Mapping[str, str], budget: float, writing: int
 ) -> None:
     """Make the checks in threads and write down each as it comes in."""
-    # Whoever reads our output waits until nobody holds it open any more.
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    os.closerange(3, writing)
-    os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
+    _let_go(writing)
+    with suppress(RuntimeError):
+        threading.Thread(target=_end_without_reader, args=(writing,), daemon=True).start()
     queue: SimpleQueue[tuple[int, Health | BaseException]] = SimpleQueue()
 
     def work(index: int, check: Check) -> None:
@@ -111,6 +110,26 @@ def _answer(
         data = _LENGTH.pack(len(data)) + data
         while data:
             data = data[os.write(writing, data) :]
+
+
+def _let_go(kept: int) -> None:
+    """Close what was inherited: who reads from a pipe waits until nobody holds it open."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in {0, 1, 2} - {kept}:
+        os.dup2(null, fd)
+    with suppress(OSError):
+        for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+            if fd > 2 and fd != kept:
+                with suppress(OSError):
+                    os.close(fd)
+
+
+def _end_without_reader(writing: int) -> None:
+    """End this process when the command is gone, whoever killed it: nobody waits any more."""
+    pipe = select.poll()
+    pipe.register(writing, 0)  # POLLERR comes unasked
+    pipe.poll()
+    os._exit(1)
 
 
 def _start(work: Callable[[int, Check], None], index: int, check: Check) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from health.cases import CASES, Case
 from support import driver, hungfs, process
 from support.command import COMMAND, environment, pyresolve, run
 from support.layout import Site
-from support.process import cold
+from support.process import cold, poll
 from support.rogues import PIDFILE, rogue
 from support.tools import require_unshare, unavailable
 
@@ -226,7 +227,29 @@ def test_nothing_is_left(config, tmp_path, name):
     env = {**environment(), PIDFILE: os.fspath(pidfile)}
     health("--config", config(tables(rogue(name))), env=env, timeout=2)
     pid = int(pidfile.read_text())
-    assert process.poll(lambda: not process.alive(pid))
+    assert poll(lambda: not process.alive(pid))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_command_that_is_killed(config, number, status):
+    """By Ctrl-C, or by a kubelet that waits no longer: what it has started goes with it."""
+    file = config(tables(rogue("sleep_ignoring_sigterm")))
+    words = [COMMAND, "health", "--timeout", "50", "--config", file]
+    env = environment()
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert poll(lambda: hanging(child.pid), timeout=20)
+        family = hanging(child.pid)
+        child.send_signal(number)
+        assert (b"", b"", status) == (*child.communicate(timeout=20), child.returncode)
+    assert poll(lambda: not any(map(process.alive, family)))
+
+
+def hanging(pid):
+    """Return the command's child, its helper, and the process in which the library sleeps."""
+    children = process.children_of(pid)
+    helpers = [found for child in children for found in process.children_of(child)]
+    loading = [found for helper in helpers for found in process.children_of(helper)]
+    return [*children, *helpers, *loading] if loading else []
 
 
 def test_override_of_the_timeout_wins(config):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from support.command import COMMAND, environment, pyresolve, run
@@ -90,6 +91,15 @@ def test_values(config):
         ran = found[f'pyresolve_health_last_run_timestamp_seconds{{check="{check}"}}']
         assert abs(time.time() - ran) < 60
     assert 6 * len(expected) == len(found)
+
+
+def test_names_are_documented():
+    """docs/health.md lists every gauge with its labels."""
+    text = (Path(__file__).parents[2] / "docs" / "health.md").read_text()
+    result = Health(name="x", file="x", verdict=Verdict.OK, status="loadable", message="loads")
+    for family in metrics.families([result]):
+        labels = ", ".join(f"`{label}`" for label in family.samples[0][0])
+        assert f"| `{family.name}` | {labels} |" in text
 
 
 def test_name_that_is_no_utf8(config):

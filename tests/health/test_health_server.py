@@ -224,14 +224,8 @@ def test_signals_end_it(serve, number, status):
     server = serve(table(rogue("sleep_ignoring_sigterm")), "--timeout", "30")
     with server.connect() as client:
         client.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-        children = Path(f"/proc/{server.child.pid}/task")
-        found = lambda: [  # noqa: E731
-            int(pid)
-            for task in children.iterdir()
-            for pid in (task / "children").read_text().split()
-        ]
-        assert poll(found, timeout=20)
-        helpers = found()
+        assert poll(lambda: process.children_of(server.child.pid), timeout=20)
+        helpers = process.children_of(server.child.pid)
         assert status == server.end(number)
     assert "" == server.child.stderr.read()
     assert poll(lambda: not any(map(process.alive, helpers)))
@@ -242,8 +236,7 @@ def test_request_under_way_is_answered(serve):
     server = serve(table(rogue("sleep_ignoring_sigterm")), "--timeout", "1.5")
     with server.connect() as client:
         client.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-        children = Path(f"/proc/{server.child.pid}/task")
-        assert poll(lambda: any((t / "children").read_text() for t in children.iterdir()), 20)
+        assert poll(lambda: process.children_of(server.child.pid), timeout=20)
         server.child.send_signal(signal.SIGTERM)
         assert b"HTTP/1.0 503" in client.makefile("rb").read()
     assert 0 == server.child.wait(timeout=60)

@@ -28,6 +28,14 @@ def children() -> set[int]:
     return {pid for thread in Path("/proc/self/task").iterdir() for pid in _children_of(thread)}
 
 
+def children_of(pid: int) -> set[int]:
+    """Return the pids of another process's children; none where it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return {child for task in tasks for child in _children_of(task)}
+    return set()
+
+
 def _children_of(thread: Path) -> set[int]:
     try:
         return set(map(int, (thread / "children").read_text().split()))
