@@ -115,7 +115,7 @@ def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:
         metrics.write(Path(arguments.output), text)
     if arguments.json:
         verdict = checks.worst(results).value
-        print_json({"verdict": verdict, "checks": [health.to_dict() for health in results]})
+        print_json({"verdict": verdict, "checks": [checks.health_dict(h) for h in results]})
     elif arguments.verbose:
         for health in results:
             print_text(f"{health.verdict.name}\t{health.status}\t{health.name}\t{health.message}")

@@ -14,7 +14,7 @@ from .._brief import Outcome
 from .._check import check
 from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
 from .._errors import NotLoadableError, PyresolveError
-from .._explain import dotted, report_dict
+from .._explain import SCHEMA, dotted, report_dict
 from .._pick import pick
 from .._types import LoadReport, Mode, Status, Verdict
 
@@ -58,20 +58,7 @@ class Health:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data; the keys are stable (docs/json.md)."""
-        return {
-            "name": self.name,
-            "file": self.file,
-            "verdict": self.verdict.value,
-            "status": self.status,
-            "message": self.message,
-            "detail": self.detail,
-            "remedy": self.remedy,
-            "elapsed": round(self.elapsed, 6),
-            "time": round(self.time, 3),
-            "pending": self.pending,
-            "pid": self.pid,
-            "report": self.report and report_dict(self.report),
-        }
+        return {"schema": SCHEMA, **health_dict(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +248,24 @@ def timed_out(check: Check, *, seconds: float, elapsed: float | None = None) -> 
         elapsed=seconds if elapsed is None else elapsed,
         time=time.time(),
     )
+
+
+def health_dict(health: Health) -> dict[str, Any]:
+    """Return a health as plain data."""
+    return {
+        "name": health.name,
+        "file": health.file,
+        "verdict": health.verdict.value,
+        "status": health.status,
+        "message": health.message,
+        "detail": health.detail,
+        "remedy": health.remedy,
+        "elapsed": round(health.elapsed, 6),
+        "time": round(health.time, 3),
+        "pending": health.pending,
+        "pid": health.pid,
+        "report": health.report and report_dict(health.report),
+    }
 
 
 def worst(results: Sequence[Health]) -> Verdict:

@@ -212,8 +212,8 @@ def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> _Fingerprint
         except OSError:
             found.append(None)
             continue
-        changed = max(status.st_mtime_ns, status.st_ctime_ns)
-        newest = max(newest, changed)
-        found += (status.st_dev, status.st_ino, status.st_size, changed)
+        times = status.st_mtime_ns, status.st_ctime_ns
+        newest = max(newest, *times)
+        found += (status.st_dev, status.st_ino, status.st_size, *times)
     variables = sorted(item for item in environ.items() if item[0].startswith(_MATTERS))
     return _Fingerprint(identity=(*found, *variables), changed=newest)

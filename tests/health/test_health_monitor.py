@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import threading
@@ -173,6 +174,22 @@ def test_own_environment(counted, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
     monitor.check(counted.path, timeout=LONG)
     assert 2 == counted.loads
+
+
+def test_health_as_plain_data(tmp_path, clean_env):
+    """What docs/json.md says, with the number of its schema."""
+    health = HealthMonitor(environ=clean_env).check(tmp_path / "gone.so", timeout=LONG)
+    data = json.loads(json.dumps(health.to_dict()))
+    assert (1, "gone.so", "fail", "not_found") == (
+        data["schema"],
+        data["file"],
+        data["verdict"],
+        data["status"],
+    )
+    assert data["report"]["message"] == data["message"] == health.message
+    text = (TESTS.parent / "docs" / "json.md").read_text()
+    (described,) = (part for part in text.split("\n\n") if part.startswith("**health**"))
+    assert {key for key in data if f"`{key}`" not in described} == {"schema"}
 
 
 # --- several at once, and what hangs

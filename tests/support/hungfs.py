@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ _LOOKUP, _GETATTR, _OPEN, _READ, _INIT, _OPENDIR = 1, 3, 14, 15, 26, 27
 _RELEASE, _FLUSH, _RELEASEDIR = 18, 25, 29
 _ROOT, _FILE = 1, 2
 _FOR_EVER = 3600
+_PR_SET_PDEATHSIG = 1
 
 
 def available() -> bool:
@@ -48,6 +50,7 @@ def hung(directory: Path, file: Path, *, reader: int) -> Iterator[Path]:
 def _main(directory: str, file: str, reader: int) -> None:
     device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a test may be killed, and this must go
     options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
     if libc.mount(b"hung", os.fsencode(directory), b"fuse", 0, options.encode()) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
