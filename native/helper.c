@@ -7,10 +7,12 @@
  *   pyresolve-helper preload NONCE TIMEOUT_NS STUB TARGET ENV...
  *   pyresolve-helper run     NONCE TIMEOUT_NS ARGC ARG... ENV...
  *   pyresolve-helper observe BOARD TARGET
+ *   pyresolve-helper open    BOARD STUB TARGET
  *
  * `load` runs in the environment that is tried. `preload` and `run` are given it as arguments and
  * run in an empty one, so that it can break only their child; that child's image is `observe`, or
- * any program whose output is the answer.
+ * any program whose output is the answer. `open` is the child of another supervisor:
+ * pyresolve-probe.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -177,15 +179,24 @@ static void main_run(struct helper *self, int argc, char **argv) {
     supervise_program(self, program, argv + 1 + count);
 }
 
-static int main_observe(char **argv) {
-    int fd = open(argv[0], O_RDWR | O_CLOEXEC);
+static struct pyr_board *board_open(const char *path) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
     struct pyr_board *board = fd < 0 ? NULL : pyr_board_map(fd);
     if (!board) {
-        fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", argv[0], strerror(errno));
+        fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", path, strerror(errno));
         _exit(EXIT_FAILURE);
     }
-    pyr_inquire_preload(board, argv[1]);
+    return board;
+}
+
+_Noreturn static void main_observe(char **argv) {
+    pyr_inquire_preload(board_open(argv[0]), argv[1]);
     _exit(EXIT_SUCCESS); /* no destructor of the target's */
+}
+
+_Noreturn static void main_open(char **argv) {
+    pyr_inquire_load(board_open(argv[0]), argv[2], argv[1]);
+    _exit(EXIT_SUCCESS);
 }
 
 static void helper_begin(struct helper *self, int64_t timeout_ns) {
@@ -200,7 +211,10 @@ static void helper_begin(struct helper *self, int64_t timeout_ns) {
 
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "observe") == 0) {
-        return main_observe(argv + 2);
+        main_observe(argv + 2);
+    }
+    if (argc == 5 && strcmp(argv[1], "open") == 0) {
+        main_open(argv + 2);
     }
     if (argc < 6) {
         fputs("pyresolve-helper is started by pyresolve, not by hand\n", stderr);
