@@ -1,6 +1,7 @@
 #include "supervise.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -42,18 +43,44 @@ void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns) {
 
 /* The group is the child's own, so that a target which signals its process group does not reach
  * the supervisor. */
+static void child_begin(const struct pyr_supervisor *self, pid_t supervisor) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) {
+        _exit(EXIT_FAILURE);
+    }
+    sigprocmask(SIG_SETMASK, &self->mask, NULL);
+}
+
 pid_t pyr_supervisor_fork(const struct pyr_supervisor *self) {
     pid_t supervisor = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        setpgid(0, 0);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != supervisor) {
-            _exit(EXIT_FAILURE);
-        }
-        sigprocmask(SIG_SETMASK, &self->mask, NULL);
+        child_begin(self, supervisor);
     }
     return pid;
+}
+
+struct spawned {
+    const struct pyr_supervisor *self;
+    pid_t supervisor;
+    void (*image)(void *);
+    void *argument;
+};
+
+static int child_main(void *argument) {
+    const struct spawned *spawned = argument;
+    child_begin(spawned->self, spawned->supervisor);
+    spawned->image(spawned->argument);
+    _exit(EXIT_FAILURE);
+}
+
+/* No signal handler of this process can run in the child: there is none. */
+pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
+                           void *argument) {
+    static _Alignas(16) char stack[16384];
+    struct spawned spawned = {self, getpid(), image, argument};
+    return clone(child_main, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &spawned);
 }
 
 /* Waits until the deadline, which a SIGTERM brings forward. */

@@ -26,6 +26,12 @@ void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns);
 /* As fork(2). The child is in a group of its own and dies with its supervisor. */
 pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
 
+/* The same for a child that is to be another program: `image` ends in an exec, or returns where
+ * that fails. It runs in this process's memory, which costs less than a copy, while this process
+ * waits. */
+pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
+                           void *argument);
+
 /* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind.
  * Returns false if it came too late. */
 bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
