@@ -186,6 +186,7 @@ static struct pyr_board *board_open(const char *path) {
         fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", path, strerror(errno));
         _exit(EXIT_FAILURE);
     }
+    close(fd); /* a target writes to whatever is open */
     return board;
 }
 
