@@ -49,15 +49,15 @@ static bool next_line(struct pyr_text *text, struct pyr_text *line) {
     return true;
 }
 
-/* Splits at the last `words` in `line` that has something before it. */
+/* Splits `line` at the last `words` in it that begin within *left and have something before them.
+ */
 static bool split_last(struct pyr_text line, const char *words, struct pyr_text *left,
                        struct pyr_text *right) {
-    size_t length = strlen(words);
-    for (size_t at = line.length; at > 1; at--) {
+    for (size_t at = left->length; at > 1; at--) {
         struct pyr_text rest = behind(line, at - 1);
         if (starts_with(rest, words)) {
             *left = before(line, rest.at);
-            *right = behind(rest, length);
+            *right = behind(rest, strlen(words));
             return true;
         }
     }
@@ -75,7 +75,7 @@ static struct pyr_text first_word(struct pyr_text text) {
 
 /* FILE: version `VERSION' not found (required by …) */
 static bool of_version(struct pyr_text line, struct pyr_cause *cause) {
-    struct pyr_text file, rest;
+    struct pyr_text file = line, rest;
     while (split_last(line, ": version `", &file, &rest)) {
         const char *quote = memchr(rest.at, '\'', rest.length);
         struct pyr_text version = quote ? before(rest, quote) : NONE;
@@ -83,16 +83,15 @@ static bool of_version(struct pyr_text line, struct pyr_cause *cause) {
             *cause = (struct pyr_cause){PYR_VERSION_MISMATCH, version, NONE, file};
             return true;
         }
-        line = file;
     }
     return false;
 }
 
 /* BY: symbol SYMBOL, version VERSION not defined in file FILE with link time reference */
 static bool of_link_time(struct pyr_text line, struct pyr_cause *cause) {
-    struct pyr_text by, rest;
-    for (; split_last(line, ": symbol ", &by, &rest); line = by) {
-        struct pyr_text symbol = first_word(rest), file, end;
+    struct pyr_text by = line, rest;
+    while (split_last(line, ": symbol ", &by, &rest)) {
+        struct pyr_text symbol = first_word(rest);
         if (symbol.length < 2 || symbol.at[symbol.length - 1] != ',') {
             continue;
         }
@@ -103,9 +102,12 @@ static bool of_link_time(struct pyr_text line, struct pyr_cause *cause) {
         rest = behind(rest, strlen(" version "));
         struct pyr_text version = first_word(rest);
         rest = behind(rest, version.length);
-        if (version.length > 0 && starts_with(rest, " not defined in file ") &&
-            split_last(behind(rest, strlen(" not defined in file ")), " with link time reference",
-                       &file, &end)) {
+        struct pyr_text file, end;
+        if (version.length == 0 || !starts_with(rest, " not defined in file ")) {
+            continue;
+        }
+        file = rest = behind(rest, strlen(" not defined in file "));
+        if (split_last(rest, " with link time reference", &file, &end)) {
             *cause = (struct pyr_cause){PYR_VERSION_MISMATCH, symbol, version, file};
             return true;
         }
@@ -115,8 +117,8 @@ static bool of_link_time(struct pyr_text line, struct pyr_cause *cause) {
 
 /* BY: undefined symbol: SYMBOL, version VERSION */
 static bool of_undefined(struct pyr_text line, struct pyr_cause *cause) {
-    struct pyr_text by, rest;
-    for (; split_last(line, ": undefined symbol: ", &by, &rest); line = by) {
+    struct pyr_text by = line, rest;
+    while (split_last(line, ": undefined symbol: ", &by, &rest)) {
         struct pyr_text symbol = first_word(rest);
         const char *comma = memchr(symbol.at, ',', symbol.length);
         symbol = comma ? before(symbol, comma) : symbol;
@@ -136,8 +138,8 @@ static bool of_undefined(struct pyr_text line, struct pyr_cause *cause) {
 
 /* FILE: cannot open shared object file: REASON */
 static bool of_not_found(struct pyr_text line, struct pyr_cause *cause) {
-    struct pyr_text file, reason;
-    for (; split_last(line, ": cannot open shared object file: ", &file, &reason); line = file) {
+    struct pyr_text file = line, reason;
+    while (split_last(line, ": cannot open shared object file: ", &file, &reason)) {
         if (reason.length > 0) {
             bool denied = pyr_text_is(reason, "Permission denied");
             enum pyr_status status = denied ? PYR_PERMISSION : PYR_MISSING_DEPENDENCY;
@@ -157,10 +159,12 @@ static bool of_broken_file(struct pyr_text line, struct pyr_cause *cause) {
         "object file has no ",      "only ET_DYN ",
         "cannot dynamically load ", "failed to map segment from shared object",
     };
-    struct pyr_text file, rest;
-    for (; split_last(line, ": ", &file, &rest); line = file) {
+    struct pyr_text file = line, rest;
+    while (split_last(line, ": ", &file, &rest)) {
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-            if (starts_with(rest, wrong[i])) {
+            size_t length = strlen(wrong[i]);
+            bool open_ended = wrong[i][length - 1] == ' '; /* it goes on with something */
+            if (starts_with(rest, wrong[i]) && rest.length >= length + open_ended) {
                 *cause = (struct pyr_cause){PYR_NOT_LOADABLE, NONE, NONE, file};
                 return true;
             }
@@ -206,8 +210,8 @@ struct pyr_cause pyr_cause_of_words(struct pyr_text words) {
             if (!kinds[i](line, &cause)) {
                 continue;
             }
-            struct pyr_text program;
             if (kinds[i] == of_version && !fatal) { /* PROGRAM: FILE: version … */
+                struct pyr_text program = cause.file;
                 split_last(cause.file, ": ", &program, &cause.file);
             }
             return cause;

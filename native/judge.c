@@ -139,7 +139,6 @@ bool pyr_judge_file(const char *name, struct pyr_outcome *outcome, int *error) {
     if (*error || status == PYR_LOADABLE) {
         return false;
     }
-    outcome->name = name;
     settle(outcome, status, text_of(""));
     return true;
 }
@@ -279,8 +278,7 @@ void pyr_judge_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome
     }
 }
 
-void pyr_judge_lost(const char *name, bool in_time, double timeout, struct pyr_outcome *outcome) {
-    outcome->name = name;
+void pyr_judge_lost(bool in_time, double timeout, struct pyr_outcome *outcome) {
     if (in_time) {
         settle(outcome, PYR_CRASHED, text_of(""));
     } else {
@@ -397,7 +395,6 @@ static void judge_preload(const struct pyr_trial *trial, const struct facts *fac
 
 void pyr_judge(const struct pyr_trial *trial, struct pyr_outcome *outcome) {
     struct facts facts = facts_of(trial);
-    outcome->name = trial->name;
     if (trial->mode == PYR_PRELOAD) {
         judge_preload(trial, &facts, outcome);
     } else {

@@ -25,6 +25,8 @@ struct pyr_trial {
     struct pyr_text words; /* what was printed on stderr */
 };
 
+/* What is judged leaves the name of the outcome to the caller. */
+
 /* Did the child's own code run? */
 bool pyr_trial_started(const struct pyr_trial *trial);
 
@@ -41,6 +43,6 @@ bool pyr_outcome_lacks_driver(const struct pyr_outcome *outcome);
 void pyr_judge_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome);
 
 /* The trial killed the process that supervised it, or that did not end in time. */
-void pyr_judge_lost(const char *name, bool in_time, double timeout, struct pyr_outcome *outcome);
+void pyr_judge_lost(bool in_time, double timeout, struct pyr_outcome *outcome);
 
 #endif

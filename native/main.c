@@ -57,8 +57,11 @@ static const char HELP[] =
 struct options {
     enum pyr_mode mode;
     double timeout;
-    char **libraries;
+    char **libraries; /* as they were given */
+    char **paths;     /* as the loader is given them */
     uint32_t count;
+    const char *helper;
+    const char *stub;
 };
 
 /* What supervisor and watcher share. */
@@ -166,17 +169,23 @@ static char *joined(const char *directory, const char *between, const char *name
 
 /* A path is absolute for the loader, which reads LD_PRELOAD wherever the process may be. Not
  * normalized: `link/..` is not where it seems to be. */
-static void make_absolute(char **libraries, uint32_t count) {
+static char **absolute(char **libraries, uint32_t count) {
     char directory[PATH_MAX] = "";
+    char **paths = calloc(count, sizeof *paths);
+    if (!paths) {
+        give_up("calloc");
+    }
     for (uint32_t i = 0; i < count; i++) {
+        paths[i] = libraries[i];
         if (libraries[i][0] == '/' || !strchr(libraries[i], '/')) {
             continue;
         }
         if (directory[0] == '\0' && !getcwd(directory, sizeof directory)) {
             give_up("the current directory");
         }
-        libraries[i] = joined(directory, strcmp(directory, "/") ? "/" : "", libraries[i]);
+        paths[i] = joined(directory, strcmp(directory, "/") ? "/" : "", libraries[i]);
     }
+    return paths;
 }
 
 /* The directory of this very file: a link to it may lie anywhere. */
@@ -198,18 +207,17 @@ static const char *own_directory(void) {
 
 _Noreturn static void supervise(const struct options *options, struct progress *progress,
                                 int64_t left_ns) {
-    const char *directory = own_directory();
     struct pyr_tester tester = {
         .mode = options->mode,
         .timeout = options->timeout,
-        .helper = joined(directory, BESIDE, "pyresolve-helper"),
-        .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
+        .helper = options->helper,
+        .stub = options->stub,
         .environment = environ,
     };
     progress->given_up = !pyr_tester_begin(&tester, left_ns);
     while (!progress->given_up && progress->next < options->count) {
-        struct pyr_outcome outcome = {.detail_length = 0};
-        if (pyr_tester_check(&tester, options->libraries[progress->next], &outcome)) {
+        struct pyr_outcome outcome = {.name = options->libraries[progress->next]};
+        if (pyr_tester_check(&tester, options->paths[progress->next], &outcome)) {
             pyr_tally_add(&progress->tally, &outcome);
             progress->next++;
         } else {
@@ -301,9 +309,8 @@ static void check_all(const struct options *options, struct progress *progress) 
             in_time = watch(supervisor, deadline);
         }
         if (progress->next < options->count && !progress->given_up) {
-            struct pyr_outcome outcome = {.detail_length = 0};
-            const char *name = options->libraries[progress->next++];
-            pyr_judge_lost(name, in_time, options->timeout, &outcome);
+            struct pyr_outcome outcome = {.name = options->libraries[progress->next++]};
+            pyr_judge_lost(in_time, options->timeout, &outcome);
             pyr_tally_add(&progress->tally, &outcome);
         }
     }
@@ -339,7 +346,10 @@ static void say(const struct pyr_tally *tally) {
 int main(int argc, char **argv) {
     begin();
     struct options options = options_of(argc, argv);
-    make_absolute(options.libraries, options.count);
+    options.paths = absolute(options.libraries, options.count);
+    const char *directory = own_directory();
+    options.helper = joined(directory, BESIDE, "pyresolve-helper");
+    options.stub = joined(directory, BESIDE, "pyresolve-stub-driver.so");
     struct progress *progress =
         mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (progress == MAP_FAILED) {

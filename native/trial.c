@@ -191,7 +191,7 @@ bool pyr_tester_check(struct pyr_tester *self, const char *name, struct pyr_outc
         return cannot(name);
     }
     if (self->late) {
-        pyr_judge_lost(name, false, self->timeout, outcome);
+        pyr_judge_lost(false, self->timeout, outcome);
         return true;
     }
     struct pyr_trial trial = {.name = name, .mode = self->mode, .timeout = self->timeout};
