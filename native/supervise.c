@@ -11,8 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S INT64_C(1000000000)
+
 enum {
-    NS_PER_S = 1000000000,
+    END_MS = 400, /* for all that was killed to end; the caller's patience is 500 */
+    LOOK_MS = 2,  /* how often to look for new children: no signal tells that one was adopted */
 };
 
 static int64_t now_ns(void) {
@@ -78,60 +82,85 @@ static int child_main(void *argument) {
 /* No signal handler of this process can run in the child: there is none. */
 pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
                            void *argument) {
-    static _Alignas(16) char stack[16384];
     struct spawned spawned = {self, getpid(), image, argument};
+#ifdef __SANITIZE_ADDRESS__ /* it knows the stacks of threads, and no others */
+    pid_t pid = fork();
+    return pid == 0 ? child_main(&spawned) : pid;
+#else
+    static _Alignas(16) char stack[16384];
     return clone(child_main, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &spawned);
+#endif
+}
+
+/* Waits until `limit`, or for one of the signals, whose number it returns. */
+static int wait_for_signal(const sigset_t *signals, int64_t limit) {
+    int64_t left = limit - now_ns();
+    if (left <= 0) {
+        return -1;
+    }
+    struct timespec timeout = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
+    return sigtimedwait(signals, NULL, &timeout);
 }
 
 /* Waits until the deadline, which a SIGTERM brings forward. */
 static bool wait_until_deadline(struct pyr_supervisor *self, pid_t pid, int *status) {
     sigset_t signals = awaited_signals();
-    for (;;) {
-        pid_t ended = waitpid(pid, status, WNOHANG);
-        if (ended == pid) {
-            return true;
-        }
-        int64_t left = self->deadline - now_ns();
-        if (left <= 0) {
+    while (waitpid(pid, status, WNOHANG) != pid) {
+        if (self->deadline <= now_ns()) {
             return false;
         }
-        struct timespec timeout = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
-        if (sigtimedwait(&signals, NULL, &timeout) == SIGTERM) {
+        if (wait_for_signal(&signals, self->deadline) == SIGTERM) {
             self->deadline = 0;
         }
+    }
+    return true;
+}
+
+/* Reaps all that has ended, and takes the status of `pid`. Returns false where nobody is left. */
+static bool reap(pid_t pid, int *status) {
+    for (;;) {
+        int how;
+        pid_t ended = waitpid(-1, &how, WNOHANG);
+        if (ended <= 0) {
+            return ended == 0;
+        }
+        *status = ended == pid ? how : *status;
+    }
+}
+
+/* Returns false where nothing names them: no /proc, or a kernel without this file. */
+static bool kill_children(void) {
+    char list[4096];
+    int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, list, sizeof list - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (length < 0) {
+        return false;
+    }
+    list[length] = '\0';
+    char *end;
+    for (char *at = list;; at = end) {
+        long pid = strtol(at, &end, 10);
+        if (end == at || *end == '\0') {
+            return true; /* a number at the very end may be cut: it comes again */
+        }
+        kill((pid_t)pid, SIGKILL);
     }
 }
 
 /* As a subreaper this process inherits all that the target has started, daemons included. A killed
- * child hands its own children over in turn, so the list is read until it is empty. */
-static void kill_descendants(void) {
-    for (;;) {
-        pid_t ended;
-        do {
-            ended = waitpid(-1, NULL, WNOHANG);
-        } while (ended > 0);
-        if (ended < 0) {
-            return;
-        }
-        char list[4096];
-        int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
-        ssize_t length = fd < 0 ? -1 : read(fd, list, sizeof list - 1);
-        if (fd >= 0) {
-            close(fd);
-        }
-        if (length <= 0) {
-            return; /* no /proc, or a kernel without this file: nothing names them */
-        }
-        list[length] = '\0';
-        char *end;
-        for (char *at = list;; at = end) {
-            long pid = strtol(at, &end, 10);
-            if (end == at || *end == '\0') {
-                break; /* a number at the very end may be cut: it comes again */
-            }
-            kill((pid_t)pid, SIGKILL);
-            waitpid((pid_t)pid, NULL, 0);
-        }
+ * child hands its own children over in turn, so the list is read until it is empty. No single one
+ * is waited for: one that is traced by another ends only after that, and an uninterruptible sleep
+ * may outlast us. */
+static void end_descendants(pid_t pid, int *status) {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    int64_t limit = now_ns() + END_MS * NS_PER_MS;
+    while (reap(pid, status) && now_ns() < limit && kill_children()) {
+        wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
     }
 }
 
@@ -139,9 +168,8 @@ bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status) {
     bool in_time = wait_until_deadline(self, pid, status);
     if (!in_time) {
         kill(pid, SIGKILL);
-        waitpid(pid, status, 0);
     }
-    kill_descendants();
+    end_descendants(pid, status);
     return in_time;
 }
 
