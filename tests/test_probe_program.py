@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from support import elfpatch, process, rogues
 from support.command import run
 from support.compile import SOURCES, built, cc, hollow
@@ -24,7 +24,8 @@ from support.tools import require_tool, require_unshare, unavailable
 from support.wheels import TMS_VERSIONS
 
 import pyresolve
-from pyresolve import Verdict, _brief, _causes, check
+from pyresolve import Verdict, _brief, _causes, _check, _elf, _native, check
+from pyresolve._environ import parse_preload
 from pyresolve._types import Status
 
 PROGRAM = os.environ.get("PYRESOLVE_TEST_PROBE") or Path(sys.executable).with_name(
@@ -64,6 +65,20 @@ def no_driver():
     """Refuse to run where there is a driver: a test that is about its absence."""
     if pyresolve.driver(environ={}).path:
         unavailable("this machine has an NVIDIA driver")
+
+
+@pytest.fixture(scope="session")
+def not_sanitized():
+    """Leave out what the sanitizers do not bear: no /proc, an environment that breaks them."""
+    if any("san.so" in name for name in _elf.read(_native.__file__).needed):
+        pytest.skip("not under the sanitizers")
+
+
+@pytest.fixture(scope="session")
+def static(not_sanitized):
+    """Refuse to run where what breaks every dynamic program breaks this one as well."""
+    if _elf.read(PROGRAM).interpreter is not None:
+        unavailable("pyresolve-probe is dynamic: it was built without libc.a")
 
 
 # --- the verdicts of check()
@@ -256,7 +271,7 @@ PRELOADS = [
 @both_modes
 @pytest.mark.parametrize("name", ["good", "missing_needed", "segfault"])
 @pytest.mark.parametrize("preloads", PRELOADS)
-def test_other_preloads(rogue, clean_env, preloads, name, mode):
+def test_other_preloads(rogue, clean_env, static, preloads, name, mode):
     """What else LD_PRELOAD holds counts for a preload and is told from it; dlopen is without."""
     value = preloads.format(**{known: rogue(known) for known in rogues.NAMES})
     env = {**clean_env, "LD_PRELOAD": value}
@@ -297,7 +312,7 @@ def test_preload_that_cannot_be_written(rogue, clean_env, tmp_path, directory):
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"text"])
 @both_modes
-def test_broken_libc(rogue, clean_env, tmp_path, content, mode):
+def test_broken_libc(rogue, clean_env, static, tmp_path, content, mode):
     """Where no dynamic program starts the program says so, for it is static."""
     (tmp_path / "libc.so.6").write_bytes(content)
     env = {**clean_env, "LD_LIBRARY_PATH": str(tmp_path)}
@@ -306,7 +321,7 @@ def test_broken_libc(rogue, clean_env, tmp_path, content, mode):
     assert given == answer("FAIL broken_environment: exit status 127 (good.so)")
 
 
-def test_foreign_libc(rogue, clean_env, tmp_path):
+def test_foreign_libc(rogue, clean_env, static, tmp_path):
     """A libc.so.6 that has nothing of what programs need is one as well."""
     libc = built(SOURCES / "hollow.c", "libc.so.6", "-nostdlib", "-Wl,-soname,libc.so.6")
     env = {**clean_env, "LD_LIBRARY_PATH": str(libc.parent)}
@@ -491,7 +506,7 @@ def test_as_init(rogue, clean_env, mode):
 
 
 @both_modes
-def test_without_proc(rogue, clean_env, mode):
+def test_without_proc(rogue, clean_env, not_sanitized, mode):
     """Without /proc nothing can be checked: that is said, and is not OK."""
     script = 'mount -t tmpfs tmpfs /proc && exec "$@"'
     prefix = [require_unshare(), "-rm", require_tool("sh"), "-c", script, "sh"]
@@ -529,11 +544,14 @@ def test_inherited_descriptors(clean_env, tmp_path):
     )
     library = cc(source, tmp_path / "fds.so")
     with (tmp_path / "fds.c").open() as file:
-        command = [PROGRAM, "check", library]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, pass_fds=[file.fileno()]
+            [PROGRAM, "check", library],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_env,
+            pass_fds=[file.fileno()],
         )
-    # What the loader itself has open at that moment is not there any more.
     assert ("OK loadable (fds.so)\n", "") == (done.stdout, done.stderr)
 
 
@@ -560,14 +578,6 @@ def test_copied_program(rogue, clean_env, tmp_path, mode):
     assert "reinstall pyresolve-native" in done.stderr
 
 
-def test_it_is_static():
-    """What breaks every dynamic program does not break this one."""
-    facts = pyresolve._elf.read(PROGRAM)
-    if any("san" in name for name in facts.needed):
-        pytest.skip("a sanitized build is dynamic")
-    assert (None, ()) == (facts.interpreter, facts.needed)
-
-
 # --- what it leaves
 
 
@@ -580,6 +590,34 @@ def test_leaves_no_process(rogue, clean_env, tmp_path, name, mode):
     assert probe(rogue(name), env=env, mode=mode) == answer(f"OK loadable ({name}.so)")
     assert not process.alive(int(pidfile.read_text()))
     assert [pidfile] == list(tmp_path.iterdir())
+
+
+TRACED = """
+#include <sys/ptrace.h>
+ON_LOAD {
+    pid_t target = getpid();
+    if (fork() == 0) {
+        rogue_write_pid((int)getpid());
+        ptrace(PTRACE_SEIZE, target, NULL, NULL);
+        for (;;)
+            pause();
+    }
+    for (;;)
+        pause();
+}
+"""
+
+
+@both_modes
+def test_leaves_no_tracer(clean_env, tmp_path, mode):
+    """A library whose process is traced by its own child ends with it, and in time."""
+    source = tmp_path / "traced.c"
+    source.write_text(f'#include "{rogues.__file__[:-3]}/rogue.h"\n{TRACED}')
+    library, pidfile = cc(source, tmp_path / "traced.so"), tmp_path / "pid"
+    env = {**clean_env, rogues.PIDFILE: str(pidfile)}
+    line = f"FAIL timed_out: {HANG:g} s (traced.so)"
+    assert probe(library, env=env, mode=mode, timeout=HANG) == answer(line)
+    assert process.poll(lambda: not process.alive(int(pidfile.read_text())))
 
 
 LINGERING = """
@@ -618,39 +656,64 @@ def test_signalled(clean_env, tmp_path, number, mode):
 
 
 class Text(ctypes.Structure):
+    """struct pyr_text."""
+
     _fields_ = (("at", ctypes.POINTER(ctypes.c_char)), ("length", ctypes.c_size_t))
+
+    @classmethod
+    def of(cls, text):
+        encoded = os.fsencode(text)
+        return cls(ctypes.create_string_buffer(encoded, len(encoded) + 1), len(encoded))
 
     def __str__(self):
         return os.fsdecode(self.at[: self.length])
 
 
 class Cause(ctypes.Structure):
+    """struct pyr_cause."""
+
+    _fields_ = (("status", ctypes.c_int), ("name", Text), ("version", Text), ("file", Text))
+
+
+class Outcome(ctypes.Structure):
+    """struct pyr_outcome."""
+
     _fields_ = (
+        ("name", ctypes.c_char_p),
         ("status", ctypes.c_int),
-        ("name", Text),
-        ("version", Text),
-        ("file", Text),
+        ("detail_length", ctypes.c_uint32),
+        ("detail", ctypes.c_char * 256),
     )
 
 
+class Tally(ctypes.Structure):
+    """struct pyr_tally."""
+
+    _fields_ = (("checks", ctypes.c_uint32), ("bad", ctypes.c_uint32), ("worst", Outcome))
+
+
 @pytest.fixture(scope="session")
-def causes():
-    """Return native/causes.c as a library."""
+def native():
+    """Return the pure parts of the program as a library."""
+    sources = [NATIVE / "causes.c", NATIVE / "preload.c"]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-iquote", str(NATIVE)]
-    library = ctypes.CDLL(str(built(NATIVE / "causes.c", "causes.so", *flags)))
+    library = ctypes.CDLL(str(built(NATIVE / "brief.c", "pure.so", *sources, *flags)))
     library.pyr_cause_of_words.restype = Cause
     library.pyr_cause_of_words.argtypes = (Text,)
+    library.pyr_cause_is_driver_symbol.restype = ctypes.c_bool
+    library.pyr_detail_add.argtypes = (ctypes.POINTER(Outcome), Text)
+    for name in ("first", "last", "without", "none"):
+        getattr(library, f"pyr_preload_{name}").restype = ctypes.POINTER(ctypes.c_char_p)
     return library
 
 
-def c_names():
-    """Return the values of enum pyr_status by their number."""
+def c_statuses():
+    """Return the members of enum pyr_status in their order."""
     body = re.search(r"enum pyr_status {(.*?)}", (NATIVE / "brief.h").read_text(), re.DOTALL)[1]
-    return [name.lower() for name in re.findall(r"PYR_(\w+),", body)][:-1]
+    return [Status[name] for name in re.findall(r"PYR_(\w+),", body) if name != "STATUSES"]
 
 
-NAMES = c_names()
-
+STATUSES = c_statuses()
 WORDS = [
     "/a/b.so", "x", ": ", "\n", " ", "'", "`", ",", "cuInit", "_x", "@", "(", ")", "lib c.so.1",
     ": error while loading shared libraries: ", ": symbol lookup error: ",
@@ -663,17 +726,106 @@ WORDS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=12).map("".join))
-def test_causes_agree(causes, words):
+def test_causes_agree(native, words):
     """The loader's words mean in C what they mean in Python."""
-    encoded = os.fsencode(words)
-    buffer = ctypes.create_string_buffer(encoded, len(encoded) + 1)
-    cause = causes.pyr_cause_of_words(Text(buffer, len(encoded)))
+    assume(not re.search("^: ", words, re.MULTILINE))  # every line begins with a name
+    text = Text.of(words)  # the answer points into it
+    cause = native.pyr_cause_of_words(text)
     name = str(cause.name) + (f"@{cause.version}" if cause.version.length else "")
     expected = _causes.of_words(words)
-    assert (expected.status.value, expected.name or "", expected.file or "") == (
-        NAMES[cause.status],
+    assert (expected.status, expected.name or "", expected.file or "") == (
+        STATUSES[cause.status],
         name,
         str(cause.file),
     )
+
+
+@given(st.lists(st.sampled_from(["cu", "cuda", "I", "nit", "_", "9", "@", "GLIBC_2.1", "-", " "])))
+def test_driver_symbols_agree(native, parts):
+    """The driver's functions are known by their name."""
+    name = "".join(parts)
+    assert _causes.is_driver_symbol(name) == native.pyr_cause_is_driver_symbol(Text.of(name))
+
+
+outcomes = st.tuples(
+    st.lists(st.sampled_from(["a", ".", "..", "/", "l\u00ef\nb", "x" * 90, " "])).map("".join),
+    st.sampled_from(STATUSES),
+    st.lists(st.sampled_from(["s", "\x1b", "\u00e9", "y" * 77, "z" * 140])).map("".join),
+)
+VERDICTS = {Status.LOADABLE: Verdict.OK, Status.NO_DRIVER: Verdict.UNKNOWN}
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(outcomes, min_size=1, max_size=5))
+def test_lines_agree(native, several):
+    """The line is the same, byte for byte, however long what is in it."""
+    tally, shown = Tally(), []
+    names = [os.fsencode(path) for path, _, _ in several]  # which the tally points to
+    for name, (path, status, detail) in zip(names, several, strict=True):
+        made = Outcome(name, STATUSES.index(status))
+        for part in (detail[:100], detail[100:]):
+            native.pyr_detail_add(made, Text.of(part))
+        native.pyr_tally_add(ctypes.byref(tally), ctypes.byref(made))
+        shown.append(
+            _brief.Outcome(
+                name=os.path.basename(Path(path)),
+                verdict=VERDICTS.get(status, Verdict.FAIL),
+                status=status.value,
+                detail=detail,
+            )
+        )
+    line = ctypes.create_string_buffer(81)
+    native.pyr_brief_line(ctypes.byref(tally), line)
+    assert _brief.line(shown) == line.value.decode()
+
+
+elements = ["", "/h/hook.so", "hook.so", "/h h/hook.so", "/other.so", "/h h", "/h", "$LIB", "$LIBX"]
+variables = st.none() | st.lists(st.sampled_from([*elements, ":", " ", ";"])).map("".join)
+hooks = [
+    "/h/hook.so", "hook.so", "/h h/hook.so", "/h h//hook.so", "/$LIB/hook.so", "/ho;o k/x.so",
+    "/hook s.so", "h k.so", "/h:h/hook.so", "/ hook.so", "/$LIBX/${ORIGIN/hook.so",
+]  # fmt: skip
+
+
+def as_dict(environment):
+    """Return what a NULL-terminated array of NAME=VALUE holds."""
+    found = {}
+    for entry in environment:
+        if entry is None:
+            return found
+        name, _, value = entry.decode().partition("=")
+        assert name not in found
+        found[name] = value
+    return None
+
+
+@settings(max_examples=1500, deadline=None)
+@given(variables, variables, st.sampled_from(hooks))
+def test_preloads_agree(native, preload, library_path, hook):
+    """The environment of a rehearsal is the same."""
+    environ = {"LD_PRELOADED": "1", "LD_PRELOAD": preload, "LD_LIBRARY_PATH": library_path}
+    environ = {name: value for name, value in environ.items() if value is not None}
+    pairs = [f"{name}={value}".encode() for name, value in environ.items()]
+    array = (ctypes.c_char_p * (len(pairs) + 1))(*pairs)
+    variable = ctypes.c_char_p()
+    made = native.pyr_preload_first(array, hook.encode(), ctypes.byref(variable))
+    if variable.value:
+        with pytest.raises(pyresolve.UnrepresentablePathError) as caught:
+            _check._preloading(hook, environ)
+        assert (variable.value.decode(), False) == (caught.value.variable, bool(made))
+        return
+    expected = _check._preloading(hook, environ)
+    assert (expected, None) == (as_dict(made), variable.value)
+    last = as_dict(native.pyr_preload_last(made, b"/stub"))
+    assert {**expected, "LD_PRELOAD": f"{expected['LD_PRELOAD']}:/stub"} == last
+    others = [
+        item
+        for item in parse_preload(expected["LD_PRELOAD"])
+        if item not in (hook, os.path.basename(hook))
+    ]
+    without = as_dict(native.pyr_preload_without(made, hook.encode()))
+    assert {**expected, "LD_PRELOAD": ":".join(others)} == without
+    del expected["LD_PRELOAD"]
+    assert expected == as_dict(native.pyr_preload_none(made))

@@ -22,17 +22,21 @@ say() { printf '\n== %s\n' "$*"; }
 cc=${CC:-gcc}
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -fsanitize=address,undefined
        -fno-sanitize-recover=all -fno-omit-frame-pointer"
-for topic in elf:elf wire:probe; do
-    name=fuzz_${topic%:*}
-    say "$name for $seconds s"
+fuzzer() { # TOPIC, and what of native/ it is about
+    say "fuzz_$1 for $seconds s"
     # shellcheck disable=SC2086  # the flags are several words
-    "$cc" $flags -iquote "$repository/native" "$repository/native/${topic#*:}.c" \
-        "$repository/tests/native/$name.c" -o "$work/$name"
-done
+    (cd "$repository/native" && name=fuzz_$1 && shift &&
+        "$cc" $flags -iquote . "$@" "$repository/tests/native/$name.c" -o "$work/$name")
+}
+fuzzer elf elf.c
+fuzzer wire probe.c
+fuzzer judge judge.c causes.c brief.c board.c elf.c
 "$work/fuzz_elf" "$seconds" "$work/fuzz_wire" "$("$cc" -print-file-name=libgcc_s.so.1)" &
-fuzz=$!
+fuzz_elf=$!
 "$work/fuzz_wire" "$seconds" &
-wait $! && wait $fuzz
+fuzz_wire=$!
+"$work/fuzz_judge" "$seconds"
+wait $fuzz_wire && wait $fuzz_elf
 
 say "build"
 # The helper starts in an environment that the tests choose, so that its options are in itself. It
@@ -64,8 +68,10 @@ fi
     -Ccmake.define.CMAKE_EXE_LINKER_FLAGS="$work/options.o -static-libasan -static-libubsan" \
     "$repository"
 # The stub is opened by the helper, which has its sanitizer inside: it must not bring another.
-"$cc" -shared -fPIC -Wl,-soname,libcuda.so.1 "$repository/native/stub_driver.c" \
-    -o "$work/site/pyresolve/_bin/pyresolve-stub-driver.so"
+for directory in pyresolve/_bin libexec/pyresolve; do
+    "$cc" -shared -fPIC -Wl,-soname,libcuda.so.1 "$repository/native/stub_driver.c" \
+        -o "$work/site/$directory/pyresolve-stub-driver.so"
+done
 # An editable install of the package would come before this one.
 cat >"$work/site/sitecustomize.py" <<'EOF'
 import sys
@@ -79,7 +85,8 @@ LD_PRELOAD=$("$cc" -print-file-name=libasan.so):$("$cc" -print-file-name=libubsa
 ASAN_OPTIONS=$common:handle_segv=0:handle_sigbus=0:handle_abort=0:log_path=$work/reports/asan
 UBSAN_OPTIONS=print_stacktrace=1:log_path=$work/reports/ubsan
 PYTHONPATH=$work/site
-export PYTHONPATH
+PYRESOLVE_TEST_PROBE=$work/site/bin/pyresolve-probe
+export PYTHONPATH PYRESOLVE_TEST_PROBE
 # Away from the repository, where `import pyresolve` would mean the sources.
 cd "$work"
 sanitized="env LD_PRELOAD=$LD_PRELOAD ASAN_OPTIONS=$ASAN_OPTIONS UBSAN_OPTIONS=$UBSAN_OPTIONS"
@@ -93,7 +100,7 @@ assert _native.__file__.startswith(sys.argv[1]), _native.__file__
 assert any("libasan" in line for line in open("/proc/self/maps")), "no sanitizer"
 EOF
 status=0
-for tests in elf probe check; do
+for tests in elf probe check probe_program; do
     $sanitized "$python" -m pytest -q -p no:cacheprovider -c "$repository/pyproject.toml" \
         --rootdir "$repository" ${PYTEST_OPTIONS-} "$repository/tests/test_$tests.py" || status=1
 done
