@@ -8,6 +8,7 @@
 
 enum {
     NAME_MIN = 20, /* of a name that has to give way to the detail */
+    MORE_SIZE = sizeof " and 4294967295 more",
 };
 
 static const char *const NAMES[PYR_STATUSES] = {
@@ -118,18 +119,25 @@ static char *append(char *to, struct pyr_text text, size_t width) {
     return append_plain(to, text.at + text.length - (kept - kept / 2), kept - kept / 2);
 }
 
+/* " and 3 more" */
+static void more_write(char text[MORE_SIZE], uint32_t others) {
+    text[0] = '\0';
+    if (others > 0) {
+        snprintf(text, MORE_SIZE, " and %" PRIu32 " more", others);
+    }
+}
+
+/* The usual line is made without printf, which costs a probe more than all the rest of this. */
 void pyr_brief_line(const struct pyr_tally *tally, char line[PYR_BRIEF_WIDTH + 1]) {
     const struct pyr_outcome *worst = &tally->worst;
     if (tally->bad == 0 && tally->checks > 1) {
-        sprintf(line, "OK %" PRIu32 " checks", tally->checks);
+        snprintf(line, PYR_BRIEF_WIDTH + 1, "OK %" PRIu32 " checks", tally->checks);
         return;
     }
-    char more[sizeof " and 4294967295 more"] = "";
-    if (tally->bad > 1) {
-        sprintf(more, " and %" PRIu32 " more", tally->bad - 1);
-    }
-    const char *verdict = verdict_name(pyr_status_verdict(worst->status));
-    char *at = line + sprintf(line, "%s %s", verdict, NAMES[worst->status]);
+    char more[MORE_SIZE];
+    more_write(more, tally->bad > 1 ? tally->bad - 1 : 0);
+    char *at = stpcpy(line, verdict_name(pyr_status_verdict(worst->status)));
+    at = stpcpy(stpcpy(at, " "), NAMES[worst->status]);
 
     size_t room =
         PYR_BRIEF_WIDTH - (size_t)(at - line) - strlen(": ") - strlen(" ()") - strlen(more);

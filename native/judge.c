@@ -48,7 +48,7 @@ static void settle(struct pyr_outcome *outcome, enum pyr_status status, struct p
     pyr_detail_add(outcome, detail);
 }
 
-static void settle_late(struct pyr_outcome *outcome, double timeout) {
+void pyr_judge_late(double timeout, struct pyr_outcome *outcome) {
     char text[32];
     snprintf(text, sizeof text, "%g s", timeout);
     settle(outcome, PYR_TIMED_OUT, text_of(text));
@@ -270,19 +270,11 @@ static void settle_ended(struct pyr_outcome *outcome, enum pyr_status status, in
 
 void pyr_judge_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome) {
     if (!trial->in_time) {
-        settle_late(outcome, trial->timeout);
+        pyr_judge_late(trial->timeout, outcome);
         /* As a preload the target has been left out of this one: it is not to blame. */
         outcome->status = trial->mode == PYR_PRELOAD ? PYR_BROKEN_ENVIRONMENT : PYR_TIMED_OUT;
     } else {
         settle_ended(outcome, PYR_BROKEN_ENVIRONMENT, trial->status);
-    }
-}
-
-void pyr_judge_lost(bool in_time, double timeout, struct pyr_outcome *outcome) {
-    if (in_time) {
-        settle(outcome, PYR_CRASHED, text_of(""));
-    } else {
-        settle_late(outcome, timeout);
     }
 }
 
@@ -315,7 +307,7 @@ static void refused(const struct pyr_trial *trial, const struct pyr_cause *cause
 static bool is_abrupt(const struct pyr_trial *trial, const struct facts *facts,
                       struct pyr_outcome *outcome) {
     if (!trial->in_time) {
-        settle_late(outcome, trial->timeout);
+        pyr_judge_late(trial->timeout, outcome);
         return true;
     }
     if (!facts->finished) {

@@ -42,7 +42,7 @@ bool pyr_outcome_lacks_driver(const struct pyr_outcome *outcome);
 /* No program at all starts in this environment, as `trial` showed. */
 void pyr_judge_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome);
 
-/* The trial killed the process that supervised it, or that did not end in time. */
-void pyr_judge_lost(bool in_time, double timeout, struct pyr_outcome *outcome);
+/* Its time was up, maybe before it began. */
+void pyr_judge_late(double timeout, struct pyr_outcome *outcome);
 
 #endif

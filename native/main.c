@@ -1,34 +1,27 @@
 /* pyresolve-probe: is a library fit to be loaded? One line and an exit status, for probes that
  * cannot afford to start an interpreter.
  *
- * Three processes, so that whatever a library does the answer comes, and in time: this one only
- * waits; its child supervises the trials; theirs is the helper, which is dynamic and loads the
- * library. This program is static, so that an environment in which no dynamic one starts is
- * something that it can report.
+ * This program only supervises: the library is loaded by the helper, which is dynamic. It is static
+ * itself, so that an environment in which no dynamic program starts is something to report. A
+ * library that kills its parent ends it without a line; the exit status is then not that of an OK.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "trial.h"
 
-#define NS_PER_MS INT64_C(1000000)
-#define NS_PER_S INT64_C(1000000000)
-
 /* Below 1 s, which is the default of a Kubernetes probe, by what ending takes at worst. */
-#define TIMEOUT_DEFAULT "0.8"
+#define TIMEOUT_DEFAULT 0.8
 #define TIMEOUT_MAX (365.0 * 86400)
 
 #define BESIDE "/../libexec/pyresolve/" /* where the helper lies, from here */
@@ -36,7 +29,6 @@
 enum {
     EXIT_NO_ANSWER = 1, /* nobody who looks at no more than this may read OK */
     EXIT_USAGE = 2,
-    GRACE_MS = 100, /* for the supervisor to end what it has started */
 };
 
 static const char USAGE[] =
@@ -50,32 +42,16 @@ static const char HELP[] =
     "  LIB                  a path, or a name for the loader to search\n"
     "  --mode dlopen        opened by a running process, without the LD_PRELOAD here (default)\n"
     "  --mode preload       put first into LD_PRELOAD of a fresh process\n"
-    "  --timeout SECONDS    for all of them together (default " TIMEOUT_DEFAULT ")\n"
+    "  --timeout SECONDS    for all of them together (default 0.8)\n"
     "\n"
     "exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host)\n";
 
 struct options {
     enum pyr_mode mode;
     double timeout;
-    char **libraries; /* as they were given */
-    char **paths;     /* as the loader is given them */
+    char **libraries;
     uint32_t count;
-    const char *helper;
-    const char *stub;
 };
-
-/* What supervisor and watcher share. */
-struct progress {
-    uint32_t next;     /* the library that is being tried */
-    uint32_t given_up; /* no answer can be had */
-    struct pyr_tally tally;
-};
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 /* --- arguments */
 
@@ -117,7 +93,7 @@ static struct options options_of(int argc, char **argv) {
         {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
-    struct options options = {.timeout = timeout_of(TIMEOUT_DEFAULT)};
+    struct options options = {.timeout = TIMEOUT_DEFAULT};
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":h", known, NULL)) >= 0;) {
         switch (option) {
@@ -203,132 +179,82 @@ static const char *own_directory(void) {
     return path;
 }
 
-/* --- the supervisor */
+/* --- this process */
 
-_Noreturn static void supervise(const struct options *options, struct progress *progress,
-                                int64_t left_ns) {
-    struct pyr_tester tester = {
-        .mode = options->mode,
-        .timeout = options->timeout,
-        .helper = options->helper,
-        .stub = options->stub,
-        .environment = environ,
-    };
-    progress->given_up = !pyr_tester_begin(&tester, left_ns);
-    while (!progress->given_up && progress->next < options->count) {
-        struct pyr_outcome outcome = {.name = options->libraries[progress->next]};
-        if (pyr_tester_check(&tester, options->paths[progress->next], &outcome)) {
-            pyr_tally_add(&progress->tally, &outcome);
-            progress->next++;
-        } else {
-            progress->given_up = true;
-        }
+/* Whatever it was started with must change neither what it does nor what a library sees. Its own
+ * descriptors must not take the place of the standard ones. Returns one of /dev/null. */
+static int begin(void) {
+    int null;
+    do {
+        null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (null >= 0 && null <= STDERR_FILENO);
+    for (int number = 1; number <= SIGSYS; number++) { /* real-time signals nobody ignores */
+        signal(number, SIG_DFL);
     }
-    exit(EXIT_SUCCESS);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    return null;
 }
 
-/* In a group of its own, away from the terminal's Ctrl-C: it is told to end, and ends its own. */
-static pid_t supervisor_fork(void) {
-    pid_t watcher = getpid();
-    pid_t pid = fork();
+/* A supervisor kills all that is its child. One that was another program before may have children,
+ * and PID 1 is given those of others: there a fresh process does the work. */
+static void make_fresh(void) {
+    siginfo_t info;
+    bool childless = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0;
+    if (childless && getpid() != 1) {
+        return;
+    }
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0) {
+        give_up("fork");
+    }
     if (pid == 0) {
-        setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != watcher) {
-            _exit(EXIT_FAILURE);
+        if (getppid() != parent) {
+            _exit(EXIT_NO_ANSWER);
         }
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
+        return;
     }
-    return pid;
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-/* --- the watcher */
-
-static sigset_t awaited_signals(void) {
-    const int awaited[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++) {
-        sigaddset(&signals, awaited[i]);
-    }
-    return signals;
-}
-
-/* Ends as the signal would have ended this process at once, which as PID 1 it would not. */
+/* Ends as the signal would have ended it at once. */
 _Noreturn static void die_of(int number) {
-    sigset_t all = awaited_signals();
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
     raise(number);
-    sigprocmask(SIG_UNBLOCK, &all, NULL);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
     _exit(128 + number);
 }
 
-/* Waits for the supervisor's end; it holds the deadline by itself. One that is late is killed, and
- * so is all that is its child; its end is not waited for, since an uninterruptible sleep may be in
- * its way. Returns false then. */
-static bool watch(pid_t supervisor, int64_t deadline) {
-    sigset_t signals = awaited_signals();
-    int told = 0;
-    int64_t limit = deadline + GRACE_MS * NS_PER_MS;
-    for (;;) {
-        bool ended = waitpid(supervisor, NULL, WNOHANG) != 0;
-        int64_t left = limit - now_ns();
-        if (!ended && left <= 0) {
-            kill(supervisor, SIGKILL);
-        }
-        if (told && (ended || left <= 0)) {
-            die_of(told);
-        }
-        if (ended || left <= 0) {
-            return ended;
-        }
-        struct timespec timeout = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
-        int number = sigtimedwait(&signals, NULL, &timeout);
-        if (number > 0 && number != SIGCHLD) {
-            told = number;
-            kill(supervisor, SIGTERM);
-            limit = now_ns() + GRACE_MS * NS_PER_MS;
+static bool check_all(const struct options *options, int null, struct pyr_tally *tally) {
+    const char *directory = own_directory();
+    struct pyr_tester tester = {
+        .mode = options->mode,
+        .timeout = options->timeout,
+        .helper = joined(directory, BESIDE, "pyresolve-helper"),
+        .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
+        .environment = environ,
+        .null = null,
+    };
+    char **paths = absolute(options->libraries, options->count);
+    bool answered = pyr_tester_begin(&tester);
+    for (uint32_t i = 0; answered && i < options->count; i++) {
+        struct pyr_outcome outcome = {.name = options->libraries[i]};
+        answered = pyr_tester_check(&tester, paths[i], &outcome);
+        if (answered) {
+            pyr_tally_add(tally, &outcome);
         }
     }
-}
-
-/* A library may end its supervisor: the next one goes on behind it. */
-static void check_all(const struct options *options, struct progress *progress) {
-    int64_t deadline = now_ns() + (int64_t)(options->timeout * (double)NS_PER_S);
-    bool in_time = true;
-    while (progress->next < options->count && !progress->given_up) {
-        if (in_time) {
-            pid_t supervisor = supervisor_fork();
-            if (supervisor < 0) {
-                give_up("fork");
-            }
-            if (supervisor == 0) {
-                supervise(options, progress, deadline - now_ns());
-            }
-            in_time = watch(supervisor, deadline);
-        }
-        if (progress->next < options->count && !progress->given_up) {
-            struct pyr_outcome outcome = {.name = options->libraries[progress->next++]};
-            pyr_judge_lost(in_time, options->timeout, &outcome);
-            pyr_tally_add(&progress->tally, &outcome);
-        }
+    if (tester.supervisor.told) {
+        die_of(tester.supervisor.told);
     }
-}
-
-/* Whatever this process was started with must change neither what it does nor what a library sees.
- * Descriptors of its own must not take the place of the standard ones. */
-static void begin(void) {
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    close(fd);
-    for (int number = 1; number < NSIG; number++) {
-        signal(number, SIG_DFL);
-    }
-    sigset_t signals = awaited_signals();
-    sigprocmask(SIG_SETMASK, &signals, NULL);
+    return answered;
 }
 
 /* The exit status is the answer, whether or not anybody takes the line. */
@@ -344,21 +270,16 @@ static void say(const struct pyr_tally *tally) {
 }
 
 int main(int argc, char **argv) {
-    begin();
+    int null = begin();
     struct options options = options_of(argc, argv);
-    options.paths = absolute(options.libraries, options.count);
-    const char *directory = own_directory();
-    options.helper = joined(directory, BESIDE, "pyresolve-helper");
-    options.stub = joined(directory, BESIDE, "pyresolve-stub-driver.so");
-    struct progress *progress =
-        mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (progress == MAP_FAILED) {
-        give_up("mmap");
+    if (null < 0) {
+        give_up("/dev/null");
     }
-    check_all(&options, progress);
-    if (progress->given_up) {
+    make_fresh();
+    struct pyr_tally tally = {.checks = 0};
+    if (!check_all(&options, null, &tally)) {
         return EXIT_NO_ANSWER;
     }
-    say(&progress->tally);
-    return (int)pyr_status_verdict(progress->tally.worst.status);
+    say(&tally);
+    return (int)pyr_status_verdict(tally.worst.status);
 }

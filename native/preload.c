@@ -22,7 +22,11 @@ static const char *value_of(char **environment, const char *name) {
             return value;
         }
     }
-    return "";
+    return NULL;
+}
+
+static const char *or_empty(const char *value) {
+    return value ? value : "";
 }
 
 /* `entry`, which is NAME=VALUE, in place of all that is there of `name`; NULL: nothing there. */
@@ -138,7 +142,7 @@ static char **with_home(char **environment, const char *hook, const char **varia
         *variable = LIBRARY_PATH;
         return NULL;
     }
-    const char *value = value_of(environment, LIBRARY_PATH);
+    const char *value = or_empty(value_of(environment, LIBRARY_PATH));
     if (*value && strcspn(value, LIBRARY_PATH_SEPARATORS) == length &&
         memcmp(value, home, length) == 0) {
         return environment;
@@ -149,14 +153,14 @@ static char **with_home(char **environment, const char *hook, const char **varia
 }
 
 static char **with_preload(char **environment, const char *first, const char *const without[]) {
-    const char *value = value_of(environment, PRELOAD);
+    const char *value = or_empty(value_of(environment, PRELOAD));
     char *entry = joined(PRELOAD, first, value, without, PRELOAD_SEPARATORS);
     return entry ? with(environment, PRELOAD, entry) : NULL;
 }
 
 char **pyr_preload_first(char **environment, const char *hook, const char **variable) {
     *variable = NULL;
-    if (holds(value_of(environment, PRELOAD), PRELOAD_SEPARATORS, hook, strlen(hook))) {
+    if (holds(or_empty(value_of(environment, PRELOAD)), PRELOAD_SEPARATORS, hook, strlen(hook))) {
         return environment;
     }
     bool spaced = strchr(hook, '/') && strchr(hook, ' ');
@@ -173,7 +177,7 @@ char **pyr_preload_first(char **environment, const char *hook, const char **vari
 }
 
 char **pyr_preload_last(char **environment, const char *item) {
-    const char *value = value_of(environment, PRELOAD);
+    const char *value = or_empty(value_of(environment, PRELOAD));
     char *entry = malloc(strlen(PRELOAD) + strlen(value) + strlen(item) + sizeof "=:");
     if (!entry) {
         return NULL;
@@ -188,5 +192,5 @@ char **pyr_preload_without(char **environment, const char *hook) {
 }
 
 char **pyr_preload_none(char **environment) {
-    return with(environment, PRELOAD, NULL);
+    return value_of(environment, PRELOAD) ? with(environment, PRELOAD, NULL) : environment;
 }

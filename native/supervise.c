@@ -15,7 +15,7 @@
 #define NS_PER_S INT64_C(1000000000)
 
 enum {
-    END_MS = 400, /* for all that was killed to end; the caller's patience is 500 */
+    END_MS = 150, /* for all that was killed to end */
     LOOK_MS = 2,  /* how often to look for new children: no signal tells that one was adopted */
 };
 
@@ -25,18 +25,21 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-/* SIGCHLD is waited for. SIGTERM says that the caller waits no longer, or is gone. Both are
- * blocked, so that none is lost between two calls. */
+/* SIGCHLD is waited for. The others say that the caller waits no longer, or is gone. All of them
+ * are blocked, so that none is lost between two calls. */
 static sigset_t awaited_signals(void) {
+    static const int awaited[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGCHLD);
-    sigaddset(&signals, SIGTERM);
+    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++) {
+        sigaddset(&signals, awaited[i]);
+    }
     return signals;
 }
 
 void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns) {
     self->deadline = now_ns() + timeout_ns;
+    self->told = 0;
     sigset_t signals = awaited_signals();
     sigprocmask(SIG_BLOCK, &signals, &self->mask);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -102,14 +105,16 @@ static int wait_for_signal(const sigset_t *signals, int64_t limit) {
     return sigtimedwait(signals, NULL, &timeout);
 }
 
-/* Waits until the deadline, which a SIGTERM brings forward. */
+/* Waits until the deadline, which a signal brings forward. */
 static bool wait_until_deadline(struct pyr_supervisor *self, pid_t pid, int *status) {
     sigset_t signals = awaited_signals();
     while (waitpid(pid, status, WNOHANG) != pid) {
         if (self->deadline <= now_ns()) {
             return false;
         }
-        if (wait_for_signal(&signals, self->deadline) == SIGTERM) {
+        int number = wait_for_signal(&signals, self->deadline);
+        if (number > 0 && number != SIGCHLD) {
+            self->told = number;
             self->deadline = 0;
         }
     }

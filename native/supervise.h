@@ -17,6 +17,7 @@ enum {
 
 struct pyr_supervisor {
     int64_t deadline; /* monotonic ns; 0 once there is nobody left to wait for */
+    int told;         /* the signal that brought it forward, or 0 */
     sigset_t mask;    /* of signals, as a child is to have it */
 };
 
@@ -32,8 +33,8 @@ pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
 pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
                            void *argument);
 
-/* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind.
- * Returns false if it came too late. */
+/* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind, for
+ * which it takes 150 ms at most. Returns false if the end came too late. */
 bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
 
 /* A board for a child that is forked, or for one that is exec'd and finds it by `path`. Both

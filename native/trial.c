@@ -39,20 +39,20 @@ static int capture_open(void) {
 /* The child has moved the offset that it shares with this process, maybe to nonsense. */
 static struct pyr_text captured(const struct pyr_tester *self) {
     static char words[PYR_CAPTURE_SIZE];
+    if (self->capture < 0) {
+        return (struct pyr_text){words, 0};
+    }
     off_t end = lseek(self->capture, 0, SEEK_CUR);
     size_t length = end < 0 || end > PYR_CAPTURE_SIZE ? PYR_CAPTURE_SIZE : (size_t)end;
     ssize_t got = pread(self->capture, words, length, 0);
     return (struct pyr_text){words, got < 0 ? 0 : (size_t)got};
 }
 
-bool pyr_tester_begin(struct pyr_tester *self, int64_t left_ns) {
-    pyr_supervisor_begin(&self->supervisor, left_ns);
-    self->null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (self->null < 0) {
-        return cannot("/dev/null");
-    }
-    self->capture = capture_open();
-    if (self->capture < 0) {
+/* Only the loader's words in a process with preloads are needed; dlerror's come with the frames. */
+bool pyr_tester_begin(struct pyr_tester *self) {
+    pyr_supervisor_begin(&self->supervisor, (int64_t)(self->timeout * 1e9));
+    self->capture = self->mode == PYR_PRELOAD ? capture_open() : -1;
+    if (self->mode == PYR_PRELOAD && self->capture < 0) {
         return cannot("memfd_create");
     }
     self->board = pyr_board_publish(self->board_path);
@@ -62,9 +62,11 @@ bool pyr_tester_begin(struct pyr_tester *self, int64_t left_ns) {
 /* Ends in the image, in memory that is still this process's own. */
 static void become(void *argument) {
     struct image *image = argument;
-    dup2(image->tester->null, STDIN_FILENO);
-    dup2(image->tester->capture, STDOUT_FILENO);
-    dup2(image->tester->capture, STDERR_FILENO);
+    const struct pyr_tester *tester = image->tester;
+    int output = tester->capture < 0 ? tester->null : tester->capture;
+    dup2(tester->null, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
     unsigned first = STDERR_FILENO + 1;
     if (image->stub >= 0) {
         dup2(image->stub, PYR_WIRE_STUB_FD);
@@ -72,7 +74,7 @@ static void become(void *argument) {
     }
     syscall(SYS_close_range, first, ~0U, 0);
     execve(image->arguments[0], image->arguments, image->environment);
-    pyr_board_post(image->tester->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
+    pyr_board_post(tester->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
 }
 
 /* Did the helper run at all, and did it reach the board? */
@@ -89,8 +91,7 @@ static bool is_answer(const struct pyr_tester *self, const struct pyr_trial *tri
             return false;
         }
     }
-    if (!pyr_trial_started(trial) && memmem(trial->words.at, trial->words.length, PYR_WIRE_NO_BOARD,
-                                            strlen(PYR_WIRE_NO_BOARD))) {
+    if (!pyr_trial_started(trial) && access(self->board_path, F_OK) < 0) {
         fputs("pyresolve-probe: no check is possible: a library's process could not reach this one"
               " through /proc: mount it\n",
               stderr);
@@ -102,7 +103,9 @@ static bool is_answer(const struct pyr_tester *self, const struct pyr_trial *tri
 /* Runs the helper and fills in how it ended. */
 static bool try_image(struct pyr_tester *self, struct image *image, struct pyr_trial *trial) {
     pyr_board_clear(self->board);
-    lseek(self->capture, 0, SEEK_SET);
+    if (self->capture >= 0) {
+        lseek(self->capture, 0, SEEK_SET);
+    }
     pid_t pid = pyr_supervisor_spawn(&self->supervisor, become, image);
     if (pid < 0) {
         return cannot("clone");
@@ -191,7 +194,7 @@ bool pyr_tester_check(struct pyr_tester *self, const char *name, struct pyr_outc
         return cannot(name);
     }
     if (self->late) {
-        pyr_judge_lost(false, self->timeout, outcome);
+        pyr_judge_late(self->timeout, outcome);
         return true;
     }
     struct pyr_trial trial = {.name = name, .mode = self->mode, .timeout = self->timeout};

@@ -21,13 +21,13 @@ struct pyr_tester {
     char **environment;
     struct pyr_board *board;
     char board_path[PYR_BOARD_PATH_SIZE];
-    int null;    /* descriptors: /dev/null, */
-    int capture; /* and what a child prints */
+    int null;    /* a descriptor of /dev/null */
+    int capture; /* one of what a child prints, where that matters; else -1 */
 };
 
 /* Makes a supervisor of this process. Both functions say on stderr what is wrong and return false
  * where no answer can be had. */
-bool pyr_tester_begin(struct pyr_tester *self, int64_t left_ns);
+bool pyr_tester_begin(struct pyr_tester *self);
 
 /* `name` is absolute, or without a slash and for the loader to search. */
 bool pyr_tester_check(struct pyr_tester *self, const char *name, struct pyr_outcome *outcome);
