@@ -184,7 +184,7 @@ static struct pyr_board *board_open(const char *path) {
     struct pyr_board *board = fd < 0 ? NULL : pyr_board_map(fd);
     if (!board) {
         fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", path, strerror(errno));
-        _exit(EXIT_FAILURE);
+        _exit(PYR_WIRE_NO_BOARD_STATUS);
     }
     close(fd); /* a target writes to whatever is open */
     return board;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "preload.h"
@@ -91,7 +92,8 @@ static bool is_answer(const struct pyr_tester *self, const struct pyr_trial *tri
             return false;
         }
     }
-    if (!pyr_trial_started(trial) && access(self->board_path, F_OK) < 0) {
+    if (!pyr_trial_started(trial) && WIFEXITED(trial->status) &&
+        WEXITSTATUS(trial->status) == PYR_WIRE_NO_BOARD_STATUS) {
         fputs("pyresolve-probe: no check is possible: a library's process could not reach this one"
               " through /proc: mount it\n",
               stderr);

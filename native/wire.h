@@ -18,8 +18,11 @@ enum {
                                through /proc/self/fd, since a path may hold a separator */
 };
 
-/* What a rehearsed process says where it cannot answer: it needs /proc for that. */
+/* What a child says where it cannot answer, for which it needs /proc, and how it ends then. */
 #define PYR_WIRE_NO_BOARD "pyresolve-helper cannot open"
+enum {
+    PYR_WIRE_NO_BOARD_STATUS = 121,
+};
 
 enum pyr_wire_kind {
     /* From the supervisor itself. */

@@ -409,6 +409,13 @@ def test_default_timeout(rogue, clean_env, name, mode):
     assert 0.8 <= took < 1.0
 
 
+def test_no_override(rogue, clean_env):
+    """PYRESOLVE_TIMEOUT is for launchers: a probe's caller has a limit that it cannot move."""
+    env = {**clean_env, "PYRESOLVE_TIMEOUT": "60"}
+    line = f"FAIL timed_out: {HANG:g} s (loop.so)"
+    assert probe(rogue("loop"), env=env, timeout=HANG) == answer(line)
+
+
 # --- usage
 
 
@@ -521,6 +528,15 @@ def test_without_proc(rogue, clean_env, not_sanitized, mode):
     status, out, err = probe(rogue("good"), env=clean_env, mode=mode, prefix=prefix)
     assert (1, "") == (status, out)
     assert "pyresolve-probe: no check is possible: /proc/self/exe: " in err
+
+
+@both_modes
+def test_foreign_proc(rogue, clean_env, not_sanitized, mode):
+    """With the /proc of another PID namespace the library's process cannot report."""
+    prefix = [require_unshare(), "-rpf"]
+    status, out, err = probe(rogue("good"), env=clean_env, mode=mode, prefix=prefix)
+    assert (1, "") == (status, out)
+    assert "could not reach this one through /proc" in err
 
 
 @both_modes
