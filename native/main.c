@@ -85,6 +85,14 @@ static double timeout_of(const char *text) {
     return seconds;
 }
 
+/* getopt tells a letter by itself, and of a word only where it stands. */
+_Noreturn static void unknown_option(const char *word) {
+    if (optopt != 0 && strncmp(word, "--", 2) != 0) {
+        refuse("there is no option -%c", optopt);
+    }
+    refuse("there is no option %s", word);
+}
+
 static struct options options_of(int argc, char **argv) {
     static const struct option known[] = {
         {"mode", required_argument, NULL, 'm'},
@@ -113,7 +121,7 @@ static struct options options_of(int argc, char **argv) {
         case ':':
             refuse("%s needs a value", argv[optind - 1]);
         default:
-            refuse("there is no option %s", argv[optind - 1]);
+            unknown_option(argv[optind - 1]);
         }
     }
     if (optind == argc || strcmp(argv[optind], "check") != 0) {

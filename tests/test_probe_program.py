@@ -430,6 +430,8 @@ def test_no_override(rogue, clean_env):
         (["check", "--mode"], "--mode needs a value"),
         (["check", "--bogus", "libm.so.6"], "there is no option --bogus"),
         (["check", "-x", "libm.so.6"], "there is no option -x"),
+        (["-xh", "check", "libm.so.6"], "there is no option -x"),
+        (["check", "--help=me", "libm.so.6"], "there is no option --help=me"),
         *(
             (["check", "--timeout", text, "libm.so.6"], f"timeout is '{text}'")
             for text in ("0", "-1", "abc", "", "1s", "nan", "inf", "1e300", "31536001")
