@@ -164,7 +164,11 @@ static void end_descendants(pid_t pid, int *status) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     int64_t limit = now_ns() + END_MS * NS_PER_MS;
-    while (reap(pid, status) && now_ns() < limit && kill_children()) {
+    while (reap(pid, status) && now_ns() < limit) {
+        if (!kill_children()) {
+            waitpid(pid, status, 0); /* that one is known, if it is not gone already */
+            return;
+        }
         wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
     }
 }
