@@ -336,18 +336,16 @@ def test_foreign_libc(rogue, clean_env, static, tmp_path):
 
 
 def test_broken_file_of_a_dependency(clean_env, tmp_path):
-    """Behind a dependency the cause may be told less precisely than by check(), as documented."""
+    """Where a dependency is cut short check() looks for it, and the program says what it saw."""
     needed = hollow("libbroken.so.1")
     library = built(SOURCES / "hollow.c", "user.so", needed)
-    elfpatch.cut(needed, tmp_path / "libbroken.so.1", 5000)
     env = {**clean_env, "LD_LIBRARY_PATH": str(tmp_path)}
+    elfpatch.cut(needed, tmp_path / "libbroken.so.1", 100)
+    assert probe(library, env=env) == answer("FAIL truncated (user.so)")
+    elfpatch.cut(needed, tmp_path / "libbroken.so.1", 5000)
+    assert as_check(library, env=env) == answer("FAIL truncated (user.so)")
     status, out, _ = probe(library, env=env)
-    assert status == EXIT[check(library, environ=env).verdict]
-    assert out in (
-        "FAIL truncated (user.so)\n",
-        "FAIL not_loadable (user.so)\n",
-        "FAIL crashed: SIGBUS (user.so)\n",
-    )
+    assert (1, True) == (status, out.startswith(("FAIL crashed: SIG", "FAIL truncated")))
 
 
 # --- several
