@@ -86,7 +86,7 @@ static void pass_on(struct helper *self) {
     bool finished = false;
     for (uint32_t at = 0; pyr_board_next(self->board, &at, &head, &text);) {
         if (finished) {
-            report(self, PYR_WIRE_ENDED, 0, 0, "");
+            report(self, PYR_WIRE_ENDED, 0, PYR_WIRE_END_BY_ITSELF, "");
             self->target++;
         }
         finished = head.kind == PYR_WIRE_FINISHED;
@@ -94,22 +94,15 @@ static void pass_on(struct helper *self) {
     }
 }
 
-static pid_t child_fork(struct helper *self) {
-    pid_t pid = pyr_supervisor_fork(&self->supervisor);
+/* `pid` is what came of starting the child. */
+static void child_end(struct helper *self, pid_t pid) {
     if (pid < 0) {
         give_up(self, "fork");
     }
-    if (pid == 0) {
-        close(PYR_WIRE_REPORT_FD);
-    }
-    return pid;
-}
-
-static void child_end(struct helper *self, pid_t pid) {
-    int status = 0;
-    bool in_time = pyr_supervisor_wait(&self->supervisor, pid, &status);
+    int status;
+    enum pyr_wire_end end = pyr_supervisor_wait(&self->supervisor, pid, &status);
     pass_on(self);
-    report(self, PYR_WIRE_ENDED, status, !in_time, "");
+    report(self, PYR_WIRE_ENDED, end == PYR_WIRE_END_STUCK ? pid : status, end, "");
 }
 
 /* A child that has mapped something is spent. Nearly all of what a target costs that is not found
@@ -117,8 +110,9 @@ static void child_end(struct helper *self, pid_t pid) {
 static void supervise_loads(struct helper *self, const char *stub, char **targets, uint32_t count) {
     for (; self->target < count && self->supervisor.deadline > 0; self->target++) {
         pyr_board_clear(self->board);
-        pid_t pid = child_fork(self);
+        pid_t pid = pyr_supervisor_fork(&self->supervisor);
         if (pid == 0) {
+            close(PYR_WIRE_REPORT_FD);
             uint32_t next = self->target;
             while (next < count && !pyr_inquire_load(self->board, targets[next], stub)) {
                 next++;
@@ -129,15 +123,22 @@ static void supervise_loads(struct helper *self, const char *stub, char **target
     }
 }
 
+struct program {
+    struct pyr_board *board;
+    char **argv;
+    char **envp;
+};
+
+static void become(void *argument) {
+    const struct program *program = argument;
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* what the program says is all in one place */
+    execve(program->argv[0], program->argv, program->envp);
+    pyr_board_post(program->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
+}
+
 static void supervise_program(struct helper *self, char **argv, char **envp) {
-    pid_t pid = child_fork(self);
-    if (pid == 0) {
-        dup2(STDERR_FILENO, STDOUT_FILENO); /* what the program says is all in one place */
-        execve(argv[0], argv, envp);
-        pyr_board_post(self->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
-        _exit(EXIT_FAILURE);
-    }
-    child_end(self, pid);
+    struct program program = {self->board, argv, envp};
+    child_end(self, pyr_supervisor_spawn(&self->supervisor, become, &program));
 }
 
 static void main_load(struct helper *self, int argc, char **argv) {

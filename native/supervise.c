@@ -105,12 +105,13 @@ static int wait_for_signal(const sigset_t *signals, int64_t limit) {
     return sigtimedwait(signals, NULL, &timeout);
 }
 
-/* Waits until the deadline, which a signal brings forward. */
+/* Waits until the deadline, which a signal brings forward. An end that is seen later comes too
+ * late, or else it would depend on the scheduler. */
 static bool wait_until_deadline(struct pyr_supervisor *self, pid_t pid, int *status) {
     sigset_t signals = awaited_signals();
-    while (waitpid(pid, status, WNOHANG) != pid) {
-        if (self->deadline <= now_ns()) {
-            return false;
+    while (now_ns() < self->deadline) {
+        if (waitpid(pid, status, WNOHANG) == pid) {
+            return true;
         }
         int number = wait_for_signal(&signals, self->deadline);
         if (number > 0 && number != SIGCHLD) {
@@ -118,18 +119,22 @@ static bool wait_until_deadline(struct pyr_supervisor *self, pid_t pid, int *sta
             self->deadline = 0;
         }
     }
-    return true;
+    return false;
 }
 
-/* Reaps all that has ended, and takes the status of `pid`. Returns false where nobody is left. */
-static bool reap(pid_t pid, int *status) {
+/* Reaps all that has ended, and takes the status of *pid, which then becomes 0. Returns false where
+ * nobody is left. */
+static bool reap(pid_t *pid, int *status) {
     for (;;) {
         int how;
         pid_t ended = waitpid(-1, &how, WNOHANG);
         if (ended <= 0) {
             return ended == 0;
         }
-        *status = ended == pid ? how : *status;
+        if (ended == *pid) {
+            *status = how;
+            *pid = 0;
+        }
     }
 }
 
@@ -159,27 +164,33 @@ static bool kill_children(void) {
  * child hands its own children over in turn, so the list is read until it is empty. No single one
  * is waited for: one that is traced by another ends only after that, and an uninterruptible sleep
  * may outlast us. */
-static void end_descendants(pid_t pid, int *status) {
+static void end_descendants(pid_t *pid, int *status) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     int64_t limit = now_ns() + END_MS * NS_PER_MS;
     while (reap(pid, status) && now_ns() < limit) {
         if (!kill_children()) {
-            waitpid(pid, status, 0); /* that one is known, if it is not gone already */
+            if (*pid && waitpid(*pid, status, 0) == *pid) { /* that one is known */
+                *pid = 0;
+            }
             return;
         }
         wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
     }
 }
 
-bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status) {
+enum pyr_wire_end pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status) {
+    *status = 0;
+    pid_t left = pid;
     bool in_time = wait_until_deadline(self, pid, status);
-    if (!in_time) {
+    if (in_time) {
+        left = 0;
+    } else {
         kill(pid, SIGKILL);
     }
-    end_descendants(pid, status);
-    return in_time;
+    end_descendants(&left, status);
+    return in_time ? PYR_WIRE_END_BY_ITSELF : left ? PYR_WIRE_END_STUCK : PYR_WIRE_END_KILLED;
 }
 
 struct pyr_board *pyr_board_share(void) {

@@ -34,8 +34,8 @@ pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void
                            void *argument);
 
 /* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind, for
- * which it takes 150 ms at most. Returns false if the end came too late. */
-bool pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
+ * which it takes 150 ms at most. *status is as waitpid gives it, 0 of a child that is stuck. */
+enum pyr_wire_end pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
 
 /* A board for a child that is forked, or for one that is exec'd and finds it by `path`. Both
  * return NULL and set errno where that fails. */

@@ -112,7 +112,8 @@ static bool try_image(struct pyr_tester *self, struct image *image, struct pyr_t
     if (pid < 0) {
         return cannot("clone");
     }
-    trial->in_time = pyr_supervisor_wait(&self->supervisor, pid, &trial->status);
+    trial->in_time =
+        pyr_supervisor_wait(&self->supervisor, pid, &trial->status) == PYR_WIRE_END_BY_ITSELF;
     self->late = !trial->in_time;
     trial->board = self->board;
     trial->words = captured(self);

@@ -27,8 +27,8 @@ enum {
 enum pyr_wire_kind {
     /* From the supervisor itself. */
     PYR_WIRE_HELLO = 1, /* main was reached: the environment did not break the process */
-    PYR_WIRE_ENDED,     /* a: wait status of the child that tried the target; b: 1 if it was killed
-                           because its time was up */
+    PYR_WIRE_ENDED,     /* b: enum pyr_wire_end of the child that tried the target; a: its wait
+                           status, or the pid of one that is stuck */
     PYR_WIRE_DONE,      /* the last frame */
     PYR_WIRE_FAILED,    /* the supervisor could not work; a: errno, text: the call that failed */
     /* From a child that tries a target, passed on by the supervisor. */
@@ -43,6 +43,12 @@ enum pyr_wire_kind {
     PYR_WIRE_UNDEFINED, /* text: a symbol of the target that nothing defines */
     PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed */
     PYR_WIRE_FINISHED,  /* the child said all it had to say */
+};
+
+enum pyr_wire_end {
+    PYR_WIRE_END_BY_ITSELF,
+    PYR_WIRE_END_KILLED, /* because its time was up */
+    PYR_WIRE_END_STUCK,  /* killed, too, and still there: it sleeps in the kernel */
 };
 
 enum pyr_wire_load {

@@ -66,6 +66,8 @@ def of_load(name: str, answer: Answer, trial: Trial, *, timeout: float) -> LoadR
     facts = _Facts(name, Mode.DLOPEN, trial, driver, answer.elapsed)
     if abrupt := _abrupt(facts, answer, timeout):
         return abrupt
+    if not trial.attempts:  # the target wrote over what was noted
+        return _refused(facts, _causes.of_words(""))
     last, first = trial.attempts[-1], trial.attempts[0]
     if first.error and _causes.of_words(first.error).file == name:
         return _refused(facts, _causes.of_words(first.error))  # a name that nothing answers to

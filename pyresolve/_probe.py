@@ -38,8 +38,6 @@ _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers
 
 _MAX_ARG_STRLEN = 32 * 4096  # linux/binfmts.h
 
-_DYING = 0.5  # seconds that a process which can be killed needs at the very most
-
 _HEAD = struct.Struct("=IHHQIIqq")  # struct pyr_wire_frame
 _allocate = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -62,6 +60,7 @@ class _Kind(IntEnum):
     FINISHED = 13
 
 
+_KILLED, _STUCK = 1, 2  # enum pyr_wire_end
 _LAZY, _STUB, _PRESENT = 1, 2, 4  # enum pyr_wire_load
 _NOT_FOUND, _NO_FUNCTION = -1, -2  # enum pyr_wire_answer
 
@@ -79,8 +78,8 @@ class Attempt:
 class Trial:
     """What is known about one target once the child that tried it has ended.
 
-    `wait_status` is as waitpid gives it, None where the supervisor did not live to see it;
-    `not_run` is the errno of an exec that failed.
+    `wait_status` is as waitpid gives it, None where the supervisor did not live to see it; `stuck`
+    is the pid of a child that outlived SIGKILL; `not_run` is the errno of an exec that failed.
     `symbols` maps a name to the objects that the process and the target alone get it from.
     """
 
@@ -88,6 +87,7 @@ class Trial:
     finished: bool = False
     timed_out: bool = False
     wait_status: int | None = None
+    stuck: int | None = None
     not_run: int | None = None
     attempts: list[Attempt]
     present: bool = False
@@ -250,35 +250,16 @@ def _run(
             pass
         frames = ffi.buffer(probe.frames, probe.frames_used)[:]
         hello, trials = _decode(frames, count)  # while the helper ends
-        late = _family(probe.pid) if probe.status == lib.PYR_PROBE_TIMED_OUT else ()
     finally:
         lib.pyr_probe_finish(probe)
     del argv_text, envp_text
-    stuck = _stuck(late)
-    return _answer(probe, hello, trials, own_environment=command == "load", stuck=stuck)
+    return _answer(probe, hello, trials, own_environment=command == "load")
 
 
-def _family(helper: int) -> tuple[Leftover, ...]:
-    """Return a helper that does not answer and its children: it may be waiting for one to die."""
-    try:
-        children = Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
-    except OSError:
-        children = []
-    members = (Leftover.of(pid) for pid in (helper, *map(int, children)))
-    return tuple(member for member in members if member)
-
-
-def _stuck(killed: Sequence[Leftover]) -> int | None:
-    """Return the pid of one that SIGKILL did not end, and note all of those."""
-    end = time.monotonic() + _DYING
-    left = [member for member in killed if member.lives()]
-    while left and time.monotonic() < end:
-        time.sleep(0.005)
-        left = [member for member in left if member.lives()]
+def _note_stuck(pid: int) -> None:
     noted = leftovers.get()
-    if noted is not None:
-        noted += left
-    return left[-1].pid if left else None
+    if noted is not None and (leftover := Leftover.of(pid)):
+        noted.append(leftover)
 
 
 def _stat(pid: int) -> tuple[str, str]:
@@ -338,7 +319,6 @@ def _answer(
     trials: tuple[Trial, ...],
     *,
     own_environment: bool,
-    stuck: int | None,
 ) -> Answer:
     p = ffi.cast("struct pyr_probe *", probe)
     if p.status == lib.PYR_PROBE_FAILED:
@@ -347,6 +327,9 @@ def _answer(
         raise ProbeError(f"{HELPER} answered in another format: reinstall pyresolve-native")
     words = os.fsdecode(ffi.buffer(p.capture, p.capture_used)[:])
     timed_out = p.status == lib.PYR_PROBE_TIMED_OUT
+    stuck = p.pid if p.stuck else next((trial.stuck for trial in trials if trial.stuck), None)
+    if stuck is not None:
+        _note_stuck(stuck)
     wait_status = p.wait_status if p.wait_known else None
     if not hello and not timed_out and not own_environment:
         raise ProbeError(
@@ -369,8 +352,10 @@ def _note(trial: Trial, kind: int, a: int, b: int, text: str) -> None:
         trial.started = True
     elif kind == _Kind.FINISHED:
         trial.finished = True
+    elif kind == _Kind.ENDED and b == _STUCK:
+        trial.stuck, trial.timed_out = a, True
     elif kind == _Kind.ENDED:
-        trial.wait_status, trial.timed_out = a, b == 1
+        trial.wait_status, trial.timed_out = a, b == _KILLED
     elif kind == _Kind.NOT_RUN:
         trial.not_run = a
     elif kind == _Kind.LOAD and a & _PRESENT:
