@@ -921,6 +921,36 @@ def test_bad_mode(mode):
         check("libm.so.6", mode=mode)
 
 
+FORGER = r"""
+#include <stdint.h>
+#include <string.h>
+
+struct head { uint32_t magic; uint16_t version, kind; uint64_t nonce; uint32_t target, length;
+              int64_t a, b; };
+
+ON_LOAD {
+    struct head forged[] = {{0x50595231, 1, 5}, {0x50595231, 1, 13}};
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    while (maps && fgets(line, sizeof line, maps)) {
+        uintptr_t begin, end;
+        char mode[5];
+        if (sscanf(line, "%lx-%lx %4s", &begin, &end, mode) == 3 && !strcmp(mode, "rw-s")) {
+            *(uint32_t *)begin = sizeof forged;
+            memcpy((char *)begin + 8, forged, sizeof forged);
+        }
+    }
+    _exit(0);
+}
+"""
+
+
+def test_forged_frames(build, clean_env):
+    """A library that writes the frames of its trial itself is refused like any other that fails."""
+    report = check(build("forger", FORGER), environ=clean_env)
+    assert outcome(report) == (Verdict.FAIL, Status.NOT_LOADABLE)
+
+
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "x"])
 def test_bad_timeout(timeout):
     """A timeout that is no positive number of seconds is misuse."""
