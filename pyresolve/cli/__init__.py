@@ -28,9 +28,10 @@ _COMMANDS = {  # each is the module of that name, imported when it is called
     "doctor": "everything found, decided and verified, and what to do",
     "audit": "what is true of a running process",
     "health": "is this node fit for GPU work? One line, for probes",
+    "ray": "what is true of the nodes of a Ray cluster",
     "bench": "what a probe costs on this machine, against what one would do instead",
 }
-_NO_DOCUMENT = ("exec", "bench")  # the answer is the command's own; the document is one file
+_OTHER_DOCUMENT = ("exec", "ray", "bench")  # none at all; those of its own commands; a file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[:1] == [name]:
             module = import_module(f".{name}", __name__)
             module.add_arguments(command)
-            if name not in _NO_DOCUMENT:
+            if name not in _OTHER_DOCUMENT:
                 command.add_argument("--json", action="store_true", help="one JSON document")
             command.set_defaults(run=module.run)
     if sys.stderr is None:  # closed; what is meant for it must not turn up on stdout

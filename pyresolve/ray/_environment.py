@@ -1,0 +1,83 @@
+"""runtime_env(): what a driver hands to Ray, without asking what its own host is like."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from . import _refuse
+from ._options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REPLACED = ("conda", "pip", "uv")  # what has Ray start the python of another environment
+_ELSEWHERE = ("container", "image_uri", "nsight", "_nsight", "rocprof_sys", "_rocprof_sys")
+
+# $0 is what to start, $@ what Ray has for it: a script and its arguments.
+_WRAPPER = """\
+command -v pyresolve >/dev/null && exec pyresolve ray exec {arguments} "$0" -- "$@"
+export {variables}
+echo "pyresolve: ${reason}" >&2
+eval "exec $0 \\"\\$@\\""
+"""
+
+
+def runtime_env(
+    base: Mapping[str, Any] | None = None,
+    *,
+    stem: str = "torch_memory_saver_hook_mode_preload",
+    package: str = "torch_memory_saver",
+    cuda: int | str | None = None,
+    timeout: float = 10.0,
+) -> dict[str, Any]:
+    """Return the runtime environment `base` with the hook for whatever node a worker starts on.
+
+    Each node picks, pins and rehearses for the interpreter that starts there: by PreloadPlugin
+    where that is registered, else by a wrapper in `py_executable`, for which `pyresolve` must be on
+    the PATH that Ray was started with. All that `base` holds stays in force; `base` is not written.
+    The options are those of pick(), `timeout` in seconds.
+
+    Raises ValueError for an option that means nothing, and for a `base` that has Ray start the
+    workers in a container or under a profiler, where no wrapper reaches them.
+    """
+    given = dict(base or {})
+    inherited = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
+    whole = {**inherited, **given}
+    for name in _ELSEWHERE:
+        if whole.get(name):
+            raise ValueError(
+                f"runtime_env has {name}, which starts its workers in its own way: leave it out,"
+                " or name the plugin alone, with 'pyresolve': {}"
+            )
+    own = whole.get("py_executable")
+    if own is None:
+        own = "python" if any(whole.get(name) for name in _REPLACED) else ""
+    options = Options.of(
+        {
+            name: value
+            for name, value in {
+                "stem": stem,
+                "package": package,
+                "cuda": cuda,
+                "timeout": timeout,
+                "py_executable": own,
+            }.items()
+            if value is not None
+        }
+    )
+    return {**given, "pyresolve": options.to_dict(), "py_executable": _wrapper(options)}
+
+
+def _wrapper(options: Options) -> str:
+    reason = "pyresolve is not on the PATH of Ray on this node: install it there, or start Ray anew"
+    script = _WRAPPER.format(
+        arguments=shlex.join(options.arguments()),
+        variables=" ".join(
+            f"{name}={shlex.quote(value)}" for name, value in _refuse.environment(reason).items()
+        ),
+        reason=_refuse.REASON,
+    )
+    return shlex.join(["sh", "-c", script, options.py_executable or "python"])
