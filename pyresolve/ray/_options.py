@@ -22,7 +22,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 class Options:
     """The options of pick(), and what to start where `py_executable` is our wrapper.
 
-    `timeout` is in seconds and holds for one attempt: Ray makes three.
+    `timeout` in seconds holds for the start of the interpreter, and again for pick().
     """
 
     stem: str = "torch_memory_saver_hook_mode_preload"

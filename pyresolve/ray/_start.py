@@ -57,7 +57,7 @@ def prepare(
         python=python,
         environ=variables,
         cuda=options.cuda,
-        timeout=deadline.left_ns() / 1e9,
+        timeout=options.timeout,
     )
     if choice.verdict is not Verdict.OK:  # the loader would end the worker, and Ray would wait
         message = choice.report.message if choice.report else "not verified"

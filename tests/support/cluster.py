@@ -1,10 +1,10 @@
-"""Three nodes on one machine that differ as machines do: packages, libraries, driver."""
+"""Nodes of a Ray cluster on one machine, as different as machines are."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,43 +13,57 @@ from ray.cluster_utils import Cluster
 
 from support.layout import Site
 
-PLUGINS = {"RAY_RUNTIME_ENV_PLUGINS": '[{"class": "pyresolve.ray.PreloadPlugin"}]'}
+PLUGIN = {"RAY_RUNTIME_ENV_PLUGINS": '[{"class": "pyresolve.ray.PreloadPlugin"}]'}
 TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
 
-_BIN = Path(sys.executable).parent
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+# No report to Ray's makers, and no FutureWarning about a variable that concerns GPUs.
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 def cuda_site(root: Path, major: int) -> Site:
-    """Return a site-packages with the hook, a torch and a runtime of this CUDA major."""
+    """Return a site-packages with the hook, and a torch and a runtime of this CUDA major."""
     site = Site(root).tms().torch(*TORCHES[major])
     site.cudart(major)
     return site
 
 
-def variables(site: Site, *libraries: Path, path: str | None = None) -> dict[str, str]:
-    """Return the environment of a node with these packages and library directories."""
+def environment(
+    *sites: Site, libraries: tuple[Path, ...] = (), path: Path = Path(sys.executable).parent
+) -> dict[str, str]:
+    """Return the variables of a node with these packages, libraries and commands."""
     return {
-        "PYTHONPATH": os.fspath(site),
+        "PYTHONPATH": os.pathsep.join(map(os.fspath, sites)),
         "LD_LIBRARY_PATH": os.pathsep.join(map(os.fspath, libraries)),
-        "PATH": os.pathsep.join([os.fspath(_BIN), os.environ["PATH"]] if path is None else [path]),
+        "PATH": f"{path}:/usr/local/bin:/usr/bin:/bin",
     }
 
 
 @contextmanager
-def nodes(described: Mapping[str, Mapping[str, str]]) -> Iterator[Cluster]:
-    """Run a cluster with these nodes; each offers a resource of its name."""
+def running(
+    nodes: Mapping[str, Mapping[str, str]], *, gpus: Collection[str] = ()
+) -> Iterator[dict[str, int]]:
+    """Run a cluster with these nodes and be connected to it; yield the pids of its raylets.
+
+    A node offers a resource of its name, those in `gpus` what passes for a GPU. Its variables are
+    those of its raylet and agents, and so of its workers.
+    """
+    os.environ.update(_QUIET)
     cluster = Cluster(shutdown_at_exit=False)
+    raylets = {}
     try:
-        for name, environ in described.items():
-            cluster.add_node(
-                num_cpus=8,
+        for name, variables in nodes.items():
+            node = cluster.add_node(
+                num_cpus=2,  # as many workers may be starting, also where one never does
+                num_gpus=int(name in gpus),
                 resources={name: 100},
                 include_dashboard=False,
-                env_vars={**_QUIET, **environ},
+                env_vars={**_QUIET, **variables},
             )
+            raylets[name] = node.all_processes["raylet"][0].process.pid
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        yield cluster
+        yield raylets
     finally:
         ray.shutdown()
         cluster.shutdown()
+        for name in _QUIET:
+            del os.environ[name]

@@ -45,6 +45,12 @@ def _children_of(thread: Path) -> set[int]:
         return set()
 
 
+def descendants(pid: int | str = "self") -> set[int]:
+    """Return the pids of a process's children, their children, and so on."""
+    found = {pid for thread in Path(f"/proc/{pid}/task").glob("*") for pid in _children_of(thread)}
+    return found.union(*map(descendants, found))
+
+
 def alive(pid: int) -> bool:
     """Tell whether a process exists and is no zombie."""
     try:
