@@ -9,10 +9,10 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 C_FILES := $(shell find native tests -name '*.[ch]' -not -name '_native.*')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check asan bench messages clean
+.PHONY: help demo test check asan bench bench-ray messages clean
 
 help: ## show this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.cli ## pick a hook of the real torch_memory_saver and say what is true of it here
 	@echo "installing torch_memory_saver 0.0.10 and a CUDA 13 runtime into build/demo ..."
@@ -34,6 +34,9 @@ asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the
 
 bench: $(VENV)/.test ## measure what a probe costs against what it cannot do without
 	@$(BIN)/python tests/bench.py
+
+bench-ray: $(VENV)/.test ## measure what it adds to the start of a Ray worker
+	@$(BIN)/python tests/bench_ray.py
 
 messages: $(VENV)/.test ## print what a user reads in each reported case, and write docs/reports.md
 	@$(BIN)/pytest tests/reports -q --messages --table docs/reports.md

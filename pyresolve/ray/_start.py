@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import socket
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,10 @@ def prepare(
     `prefix` is shell text that runs before it in the same bash. Raises PyresolveError, and
     ValueError, where no worker would start with the hook.
     """
-    deadline = _probe.Deadline(_overrides.timeout(environ, options.timeout))
-    python, variables = _ask(command, prefix=prefix, environ=environ, deadline=deadline)
+    python, variables = command, dict(environ)
+    if prefix or command != sys.executable:  # which is what Ray starts where nobody wants another
+        deadline = _probe.Deadline(_overrides.timeout(environ, options.timeout))
+        python, variables = _ask(command, prefix=prefix, environ=environ, deadline=deadline)
     choice = pick(
         options.stem,
         package=options.package,

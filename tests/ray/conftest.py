@@ -71,14 +71,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, full_stub: Path) -> Iterator
     commands.mkdir()
     (commands / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (commands / "python").chmod(0o755)
-    libraries = (full_stub,)
-    described = {
-        "cu12": {**cluster.environment(cu12, libraries=libraries), **cluster.PLUGIN},
-        "cu13": {**cluster.environment(cu13, libraries=libraries), **cluster.PLUGIN},
-        "bare": {**cluster.environment(), **cluster.PLUGIN},
-        "plain": cluster.environment(cu13, libraries=libraries),
-        "lost": cluster.environment(hidden, cu13, libraries=libraries, path=commands),
-    }
+    described = {}
+    for name, site, major in (("cu12", cu12, 12), ("cu13", cu13, 13)):
+        libraries = (full_stub, site.cudart_directory(major))
+        described[name] = {**cluster.environment(site, libraries=libraries), **cluster.PLUGIN}
+    described["bare"] = {**cluster.environment(), **cluster.PLUGIN}
+    described["plain"] = cluster.environment(cu13, libraries=(full_stub,))
+    described["lost"] = cluster.environment(hidden, cu13, libraries=(full_stub,), path=commands)
     with cluster.running(described) as raylets:
         started = descendants()
         yield Nodes(cu12=cu12, cu13=cu13, raylets=raylets)
