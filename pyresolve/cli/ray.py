@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._errors import PyresolveError
-from ._output import STEM, STEM_HELP, exit_status, print_json, print_text
+from ._output import STEM, STEM_HELP, exit_status, print_answer, print_json, print_text
 
 if TYPE_CHECKING:
     import argparse
@@ -26,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary, add, run in (
         ("survey", "ask every node what it would do", _survey_arguments, _survey),
         (
-            "exec",
-            "start a worker with the hook, as runtime_env() has Ray do it",
-            _exec_arguments,
-            _exec,
+            "start",
+            "print the line that starts a worker with the hook, for runtime_env()",
+            _start_arguments,
+            _start,
         ),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
@@ -48,16 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.act(arguments))
 
 
-def _exec_arguments(parser: argparse.ArgumentParser) -> None:
+def _start_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stem", default=STEM, metavar="STEM", help=STEM_HELP)
     parser.add_argument("--cuda", metavar="N", help="the CUDA version of the workers: 12, 12.8")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds")
-    parser.add_argument("command", metavar="COMMAND", help="a py_executable, as Ray takes it")
-    parser.usage = "%(prog)s [options] COMMAND -- ARGUMENT ..."
+    parser.add_argument(
+        "command", metavar="COMMAND", help="a py_executable as Ray takes it; empty: this Python"
+    )
 
 
-def _exec(arguments: argparse.Namespace) -> int:
-    """Become the worker; where it could not start with the hook, one that ends with the reason."""
+def _start(arguments: argparse.Namespace) -> int:
+    """Print the shell line that starts the worker, or the one that has it end with the reason."""
     from ..ray import _refuse, _start
     from ..ray._options import Options
 
@@ -67,17 +69,20 @@ def _exec(arguments: argparse.Namespace) -> int:
         cuda=arguments.cuda,
         timeout=arguments.timeout,
     )
+    own = shlex.quote(sys.executable)
+    command = arguments.command or own
     try:
-        start = _start.prepare(arguments.command, options, environ=os.environ)
+        start = _start.prepare(command, options, environ=os.environ)
     except (PyresolveError, ValueError) as error:
         reason = _start.refusal(error)
         print_text(f"pyresolve: {reason}", to_stderr=True)
-        environ = {**os.environ, **_refuse.environment(reason)}
-        os.execve(sys.executable, [sys.executable, *arguments.behind], environ)  # noqa: S606
-    for warning in start.warnings:
-        print_text(f"pyresolve: warning: {warning}", to_stderr=True)
-    words = [*_start.bash(_start.hooked(arguments.command, start.change)), *arguments.behind]
-    os.execvp(words[0], words)  # noqa: S606
+        line = _start.hooked(own, _refuse.environment(reason))
+    else:
+        for warning in start.warnings:
+            print_text(f"pyresolve: warning: {warning}", to_stderr=True)
+        line = _start.hooked(command, start.change)
+    print_answer(f"exec {line}")
+    return 0
 
 
 def _survey_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 _REPLACED = ("conda", "pip", "uv")  # what has Ray start the python of another environment
 _ELSEWHERE = ("container", "image_uri", "nsight", "_nsight", "rocprof_sys", "_rocprof_sys")
 
-# $0 is what to start, $@ what Ray has for it: a script and its arguments.
+# Ray adds its worker's script, which lies in the packages of the Python that Ray runs on, and the
+# arguments. Where pyresolve does not run, that Python is the one to say so.
 _WRAPPER = """\
-command -v pyresolve >/dev/null && exec pyresolve ray exec {arguments} "$0" -- "$@"
-export {variables}
+command=$1 bin=${{2%/lib/python*}}/bin
+shift
+pyresolve=$(PATH=$PATH:$bin; command -v pyresolve || echo pyresolve)
+line=$("$pyresolve" ray start {arguments} "$command") && eval "$line \\"\\$@\\""
+export {variables} PATH="$bin:$PATH"
 echo "pyresolve: ${reason}" >&2
-eval "exec $0 \\"\\$@\\""
+eval "exec ${{command:-python}} \\"\\$@\\""
 """
 
 
@@ -36,9 +40,9 @@ def runtime_env(
     """Return the runtime environment `base` with the hook for whatever node a worker starts on.
 
     Each node picks, pins and rehearses for the interpreter that starts there: by PreloadPlugin
-    where that is registered, else by a wrapper in `py_executable`, for which `pyresolve` must be on
-    the PATH that Ray was started with. All that `base` holds stays in force; `base` is not written.
-    The options are those of pick(), `timeout` in seconds.
+    where that is registered, else by a wrapper in `py_executable`. All that `base` holds stays in
+    force, and what `ray.init` was given; `base` is not written. The options are those of pick(),
+    `timeout` in seconds.
 
     Raises ValueError for an option that means nothing, and for a `base` that has Ray start the
     workers in a container or under a profiler, where no wrapper reaches them.
@@ -49,8 +53,8 @@ def runtime_env(
     for name in _ELSEWHERE:
         if whole.get(name):
             raise ValueError(
-                f"runtime_env has {name}, which starts its workers in its own way: leave it out,"
-                " or name the plugin alone, with 'pyresolve': {}"
+                f"runtime_env has {name}, which starts its workers in a way of its own, where no"
+                " hook is put on them: leave it out"
             )
     own = whole.get("py_executable")
     if own is None:
@@ -72,12 +76,11 @@ def runtime_env(
 
 
 def _wrapper(options: Options) -> str:
-    reason = "pyresolve is not on the PATH of Ray on this node: install it there, or start Ray anew"
+    reason = "pyresolve does not run on this node: install it into the environment of Ray there"
+    variables = _refuse.environment(reason).items()
     script = _WRAPPER.format(
         arguments=shlex.join(options.arguments()),
-        variables=" ".join(
-            f"{name}={shlex.quote(value)}" for name, value in _refuse.environment(reason).items()
-        ),
+        variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in variables),
         reason=_refuse.REASON,
     )
-    return shlex.join(["sh", "-c", script, options.py_executable or "python"])
+    return shlex.join(["bash", "-c", script, "bash", options.py_executable or ""])

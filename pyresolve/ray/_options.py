@@ -20,9 +20,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of pick(), and what to start where `py_executable` is our wrapper.
+    """The options of pick(), and what the wrapper in `py_executable` stands for.
 
     `timeout` in seconds holds for the start of the interpreter, and again for pick().
+    `py_executable` is None where there is no wrapper, empty where it starts Ray's own interpreter.
     """
 
     stem: str = "torch_memory_saver_hook_mode_preload"
@@ -57,7 +58,7 @@ class Options:
         return {k: v for k, v in asdict(self).items() if v != getattr(defaults, k)}
 
     def arguments(self) -> Iterator[str]:
-        """Yield the arguments that `pyresolve ray exec` takes."""
+        """Yield the arguments that `pyresolve ray start` takes."""
         for name in ("package", "cuda", "timeout"):
             value = getattr(self, name)
             if value is not None:

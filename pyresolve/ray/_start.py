@@ -109,7 +109,12 @@ def _ask(
         argv = [program, *words, _WORKER, os.fspath(note)]
         answer = _probe.run(argv, environ=environ, deadline=deadline)
         if note.exists() and (text := note.read_text()):
-            python, variables = json.loads(text)
+            python, has_ray, variables = json.loads(text)
+            if not has_ray:
+                raise InterpreterError(
+                    f"{command} starts {python}, which has no Ray: correct py_executable or PATH",
+                    python=python,
+                )
             return python, variables
     if answer.timed_out or answer.trials[0].timed_out:
         raise InterpreterError(
@@ -119,6 +124,6 @@ def _ask(
         )
     words_said = " ".join(answer.words.split())[-400:] or "it said nothing"
     raise InterpreterError(
-        f"{command} starts no Python here ({words_said}): mend py_executable or PATH",
+        f"{command} starts no Python here ({words_said}): correct py_executable or PATH",
         python=command,
     )

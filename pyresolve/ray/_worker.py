@@ -3,6 +3,7 @@
 Any interpreter may run it: it imports nothing of ours.
 """
 
+import importlib.util
 import json
 import sys
 
@@ -11,4 +12,5 @@ with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
     text = file.read().decode("utf-8", "surrogateescape")
 pairs = [pair.partition("=") for pair in text.split("\0") if pair]
 with open(sys.argv[1], "w") as file:  # noqa: PTH123
-    json.dump([sys.executable, {name: value for name, _, value in pairs}], file)
+    has_ray = importlib.util.find_spec("ray") is not None
+    json.dump([sys.executable, has_ray, {name: value for name, _, value in pairs}], file)

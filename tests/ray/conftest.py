@@ -61,7 +61,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, full_stub: Path) -> Iterator
     """Run the cluster; afterwards none of its processes is left.
 
     `cu12`, `cu13` and `bare`, which has neither packages nor a driver, have the plugin; `plain` is
-    like `cu13` without it, `lost` has no pyresolve at all.
+    like `cu13` without it and has no command on PATH, `lost` has no pyresolve at all.
     """
     root = tmp_path_factory.mktemp("nodes")
     cu12, cu13 = (cluster.cuda_site(root / str(major), major) for major in (12, 13))
@@ -76,7 +76,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, full_stub: Path) -> Iterator
         libraries = (full_stub, site.cudart_directory(major))
         described[name] = {**cluster.environment(site, libraries=libraries), **cluster.PLUGIN}
     described["bare"] = {**cluster.environment(), **cluster.PLUGIN}
-    described["plain"] = cluster.environment(cu13, libraries=(full_stub,))
+    described["plain"] = cluster.environment(cu13, libraries=(full_stub,), path=root / "nothing")
     described["lost"] = cluster.environment(hidden, cu13, libraries=(full_stub,), path=commands)
     with cluster.running(described) as raylets:
         started = descendants()

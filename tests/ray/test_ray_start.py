@@ -14,6 +14,7 @@ from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 from ray._private.runtime_env.context import RuntimeEnvContext
 from ray.runtime_env import RuntimeEnv
 from support.command import run
+from support.layout import Site
 from support.process import cold
 
 from pyresolve import PyresolveError
@@ -121,6 +122,13 @@ def test_what_runs_before_the_interpreter_counts(tmp_path, monkeypatch):
     (tmp_path / "activate").write_text(f"export PATH={os.path.dirname(sys.executable)}:$PATH\n")
     error, _ = create({}, "python", command_prefix=["source", f"{tmp_path}/activate", "&&"])
     assert f"torch_memory_saver is not installed: it is in none of {sys.prefix}" in str(error)
+
+
+def test_interpreter_without_ray(tmp_path):
+    """It could not be a worker, and Ray would wait for it."""
+    python = Site.in_venv(tmp_path / "v").python
+    error, _ = create({}, f"{python} -u")
+    assert f"{python} -u starts {python}, which has no Ray: correct py_exec" in str(error)
 
 
 @pytest.mark.parametrize(
