@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import (
@@ -28,7 +30,6 @@ from ._types import LoadReport, Pin, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ._types import Candidate, Driver, Evidence, Runtime, Source
 
@@ -53,6 +54,7 @@ class _Context:
     verify: Verify
     timeout: float
     environ: dict[str, str]
+    host: tuple[str, str]
     launch: _launch.Launch | None
 
 
@@ -90,12 +92,20 @@ class Choice:
         `environ` is the environment they would start with, default os.environ, which is never
         written. `pin` says how torch's own libcudart is put where the hook finds it: "auto" (the
         narrowest way that works), "library_path", "preload" or "none". The result is meant for one
-        start of one program: applied again it is empty.
+        start of one program: applied again it is empty. On another host than pick() ran on it
+        warns (RuntimeWarning): what was found there says nothing about here.
 
         Raises UnrepresentablePathError for a path that the variables cannot hold, NotLoadableError
         where pick() would, ValueError for a pin that means nothing.
         """
         context = self._context
+        if (here := _host()) != context.host:
+            warnings.warn(
+                f"this choice was made on {context.host[0]} and is used on {here[0]}, where"
+                " packages, CUDA and driver may be others: call pick() there",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         base = dict(os.environ if environ is None else environ)
         how = _option(Pin, pin, "pin")
         if context.launch and how is Pin.AUTO and base == context.environ:
@@ -169,6 +179,7 @@ def pick(
         verify=checking,
         timeout=timeout,
         environ=base,
+        host=_host(),
         launch=None,
     )
     choice = Choice(
@@ -184,6 +195,15 @@ def pick(
         _context=context,
     )
     return choice if checking is Verify.NEVER else _verified(choice, deadline)
+
+
+def _host() -> tuple[str, str]:
+    """Return what tells this running system from others: its name, and the id of its boot."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        boot = ""
+    return os.uname().nodename, boot
 
 
 def _verified(choice: Choice, deadline: _probe.Deadline) -> Choice:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import pickle
 import shutil
 import tempfile
 import time
@@ -19,6 +20,7 @@ from support.driver import CUINIT_MARKER, STUB_LIBRARY
 from support.hidden import hidden_toolkit as hide_toolkit, toolkit_directories
 from support.layout import PRELOAD_STEM, Site, fake_cudart
 from support.process import cold
+from support.tools import require_unshare
 from support.wheels import OLD_CUDART_12
 
 import pyresolve
@@ -1141,3 +1143,23 @@ def test_two_runtimes_of_one_major(site, tmp_path, choose, full_stub):
     choice = choose(env=on_path(stale, full_stub))
     assert (choice.verdict, choice.runtime.version) == (Verdict.OK, 12080)
     assert str(stale / "libcudart.so.12") in choice.explain()
+
+
+def test_choice_that_came_from_another_host(site, choose, full_stub):
+    """R54: it is used all the same, with a warning that names both hosts."""
+    site.tms().torch("13.0").cudart(13)
+    choice = choose(env=on_path(full_stub))
+    code = """
+        import json, pickle, socket, sys, warnings
+        choice = pickle.loads(bytes.fromhex(sys.argv[1]))
+        with warnings.catch_warnings(record=True) as caught:
+            choice.env()
+            socket.sethostname("elsewhere")
+            choice.env()
+        print(json.dumps([str(warning.message) for warning in caught]))
+    """
+    elsewhere = [require_unshare(), "-ru"]
+    [said] = cold(code, pickle.dumps(choice).hex(), env=on_path(full_stub), prefix=elsewhere)
+    assert said.startswith(
+        f"this choice was made on {os.uname().nodename} and is used on elsewhere"
+    )
