@@ -56,9 +56,7 @@ def runtime_env(
                 f"runtime_env has {name}, which starts its workers in a way of its own, where no"
                 " hook is put on them: leave it out"
             )
-    own = whole.get("py_executable")
-    if own is None:
-        own = "python" if any(whole.get(name) for name in _REPLACED) else ""
+    own = _own(whole)
     options = Options.of(
         {
             name: value
@@ -73,6 +71,21 @@ def runtime_env(
         }
     )
     return {**given, "pyresolve": options.to_dict(), "py_executable": _wrapper(options)}
+
+
+def _own(whole: Mapping[str, Any]) -> str:
+    """Return what is to be started: what the user names, or what Ray would make, empty for its own.
+
+    An actor that starts others hands on to them what it was started with, wrapper and all.
+    """
+    command: str | None = whole.get("py_executable")
+    if command is None:
+        return "python" if any(whole.get(name) for name in _REPLACED) else ""
+    if "pyresolve" in whole:
+        before = Options.of(whole["pyresolve"])
+        if before.py_executable is not None and command == _wrapper(before):
+            return before.py_executable
+    return command
 
 
 def _wrapper(options: Options) -> str:

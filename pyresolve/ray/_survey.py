@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -87,7 +88,7 @@ def survey(
     called with the number of nodes that are done and of all. Raises PyresolveError where there is
     no cluster, and ValueError for another address than that of the connection.
     """
-    if not timeout > 0:
+    if not 0 < timeout < math.inf:
         raise ValueError(f"timeout is {timeout!r}: give a positive number of seconds")
     with _connected(address, timeout):
         asked = {_ask(node, stem, package, timeout): node for node in map(_of, ray.nodes()) if node}

@@ -183,6 +183,13 @@ def test_what_is_started(base, command):
     assert command == Options.of(runtime_env(base)["pyresolve"]).py_executable
 
 
+@pytest.mark.parametrize("base", [{}, {"py_executable": "a python"}, {"pip": ["x"]}])
+def test_what_was_made_may_be_made_again(base):
+    """Nothing is wrapped twice."""
+    made = runtime_env(runtime_env(base, stem="one"), stem="two")
+    assert runtime_env(base, stem="two") == made
+
+
 @pytest.mark.parametrize("name", ["container", "image_uri", "nsight", "_nsight", "rocprof_sys"])
 def test_what_no_wrapper_reaches(name):
     """It is refused, where the hook would be left out in silence."""

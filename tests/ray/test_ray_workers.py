@@ -78,6 +78,14 @@ def test_tasks_have_it_too(nodes, form):
     assert {str(nodes.cu12.hook("_cu12"))} == get(ray.remote(hooks).options(**options).remote())
 
 
+def test_worker_that_starts_workers(nodes, start):
+    """What it was started with is handed on by Ray, and by runtime_env() in it."""
+    code = "__import__('pyresolve.ray').ray.runtime_env()"
+    base = {"py_executable": f"{sys.executable} -u", "env_vars": {"NESTED": "1"}}
+    made = runtime_env(base)
+    assert made["pyresolve"] == get(start("plain", made).ask.remote(code))["pyresolve"]
+
+
 # --- a worker that cannot have it is a Ray error with the reason
 
 
