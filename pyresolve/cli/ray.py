@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import sys
@@ -45,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of the commands."""
+    """Run one of the commands, which need Ray."""
+    try:
+        importlib.import_module("..ray", __package__)
+    except ImportError as error:
+        raise PyresolveError(str(error)) from None
     return int(arguments.act(arguments))
 
 
@@ -94,10 +99,8 @@ def _survey_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _survey(arguments: argparse.Namespace) -> int:
     """Ask the nodes and print a row for each."""
-    try:
-        from ..ray import survey
-    except ImportError as error:
-        raise PyresolveError(str(error)) from None
+    from ..ray import survey
+
     with _progress() as progress:
         result = survey(
             arguments.address,

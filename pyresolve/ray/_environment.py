@@ -44,8 +44,9 @@ def runtime_env(
     force, and what `ray.init` was given; `base` is not written. The options are those of pick(),
     `timeout` in seconds.
 
-    Raises ValueError for an option that means nothing, and for a `base` that has Ray start the
-    workers in a container or under a profiler, where no wrapper reaches them.
+    Raises ValueError or TypeError for an option that means nothing, and ValueError for a `base`
+    that has Ray start the workers in a container or under a profiler, where no wrapper reaches
+    them.
     """
     given = dict(base or {})
     inherited = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}

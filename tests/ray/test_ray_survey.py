@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import textwrap
 import time
 
 import pytest
 import ray
-from support.command import pyresolve
-from support.process import cold
+from support.command import environment, pyresolve, run
 
 from pyresolve import Verdict
 from pyresolve.ray import Node, survey
@@ -126,13 +127,18 @@ def test_without_ray_it_is_a_sentence():
     code = """
         import json, sys
         import pyresolve, pyresolve.cli
-        pyresolve.pick, pyresolve.cli.main
+        pyresolve.pick
         before = "ray" in sys.modules
         sys.modules["ray"] = None
+        status = pyresolve.cli.main(["ray", "survey", "--json"])
         try:
             import pyresolve.ray
         except ImportError as error:
-            print(json.dumps([before, str(error)]))
+            print(json.dumps([before, status, str(error)]), file=sys.stderr)
     """
+    done = run([sys.executable, "-c", textwrap.dedent(code)], env=environment())
     told = "pyresolve.ray needs Ray: install pyresolve-native with its extra 'ray'"
-    assert [False, told] == cold(code)
+    said, answer = done.stderr.splitlines()
+    assert f"pyresolve: {told}" == said
+    assert [False, 1, told] == json.loads(answer)
+    assert ("PyresolveError", told) == tuple(map(json.loads(done.stdout).get, ("error", "message")))

@@ -16,8 +16,6 @@ from support.rogues import rogue
 
 from pyresolve.ray import runtime_env
 
-IN_TIME = 10.0
-
 
 def plugin(base=None, **options):
     """Return a runtime environment that only the plugin serves."""
@@ -32,17 +30,18 @@ def wrapper(base=None, **options):
 
 
 FORMS = pytest.mark.parametrize("form", [plugin, wrapper])
-REFUSED = {plugin: RuntimeEnvSetupError, wrapper: ActorDiedError}
+REFUSED = {plugin: (RuntimeEnvSetupError, 10), wrapper: (ActorDiedError, 30)}
 
 
-def get(ref, timeout=30.0):
+def get(ref, timeout=60):
     return ray.get(ref, timeout=timeout)
 
 
-def refused(worker, error, within=IN_TIME):
-    """Return what the caller reads where no worker is started, in time."""
+def refused(worker, form):
+    """Return what the caller reads where no worker is started, within seconds."""
+    error, within = REFUSED[form]
     with pytest.raises(error) as caught:
-        get(worker.audit.remote(), timeout=within)
+        get(worker.audit.remote(), within)
     return str(caught.value)
 
 
@@ -92,7 +91,7 @@ def test_worker_that_starts_workers(nodes, start):
 @FORMS
 def test_node_without_a_usable_build(nodes, start, form):
     """The caller reads the reason, and which host it is about, within seconds."""
-    text = refused(start("bare", form()), REFUSED[form])
+    text = refused(start("bare", form()), form)
     assert f"no worker is started on {os.uname().nodename}: torch_memory_saver is not inst" in text
 
 
@@ -107,7 +106,7 @@ def test_without_pyresolve_it_hangs(nodes, start):
 def test_node_without_a_driver(nodes, start, form):
     """The loader would end the worker with status 127, so it is not tried."""
     worker = start("bare", form({"env_vars": {"PYTHONPATH": os.fspath(nodes.cu13)}}))
-    assert "libcuda.so.1" in refused(worker, REFUSED[form])
+    assert "libcuda.so.1" in refused(worker, form)
 
 
 @FORMS
@@ -122,25 +121,25 @@ def test_node_without_a_driver(nodes, start, form):
 def test_hook_that_misbehaves(nodes, start, form, name, options, words):
     """It does so in the rehearsal. Ray has the plugin try three times, a second apart."""
     env_vars = {"PYRESOLVE_PRELOAD": str(rogue(name))}
-    assert words in refused(start("cu13", form({"env_vars": env_vars}, **options)), REFUSED[form])
+    assert words in refused(start("cu13", form({"env_vars": env_vars}, **options)), form)
 
 
 @FORMS
 def test_py_executable_that_starts_no_python(nodes, start, form):
     """Ray itself would try again and again, and its caller wait."""
-    text = refused(start("cu13", form({"py_executable": "no-such-python -u"})), REFUSED[form])
+    text = refused(start("cu13", form({"py_executable": "no-such-python -u"})), form)
     assert "no-such-python -u starts no Python here (bash: " in text
 
 
 def test_node_without_pyresolve(nodes, start):
     """The wrapper says it, and so does the worker that it has Ray start all the same."""
-    text = refused(start("lost", runtime_env()), ActorDiedError)
+    text = refused(start("lost", runtime_env()), wrapper)
     assert "No module named 'pyresolve'" in text
 
 
 def test_options_are_checked_on_the_node(nodes, start):
     """For a runtime environment that was written by hand."""
-    text = refused(start("cu13", {"pyresolve": {"stems": "x"}}), RuntimeEnvSetupError)
+    text = refused(start("cu13", {"pyresolve": {"stems": "x"}}), plugin)
     assert "pyresolve has no option 'stems': give some of stem, package, cuda, timeout" in text
 
 
