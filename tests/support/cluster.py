@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,7 @@ def running(
     """
     os.environ.update(_QUIET)
     cluster = Cluster(shutdown_at_exit=False)
+    sessions = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
     raylets = {}
     try:
         for name, variables in nodes.items():
@@ -58,12 +60,21 @@ def running(
                 resources={name: 100},
                 include_dashboard=False,
                 env_vars={**_QUIET, **variables},
+                temp_dir=sessions.name,
             )
             raylets[name] = node.all_processes["raylet"][0].process.pid
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        # Ray puts this directory on the path of the workers, where a source tree would stand in
+        # front of what is installed.
+        here = Path.cwd()
+        os.chdir("/")
+        try:
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        finally:
+            os.chdir(here)
         yield raylets
     finally:
         ray.shutdown()
         cluster.shutdown()
+        sessions.cleanup()
         for name in _QUIET:
             del os.environ[name]
