@@ -1,7 +1,4 @@
-"""`make bench-ray`: what pyresolve adds to the start of a Ray worker. It measures, and judges nothing.
-
-The target is 50 ms for the plugin.
-"""
+"""What pyresolve adds to the start of a Ray worker (target: 50 ms), printed by `make bench-ray`."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def main() -> None:
     _print("without", taken["without"])
     _print("with the plugin", taken["with"], base)
     _print("by the wrapper", taken["by"], base)
-    _print("of the plugin, what it does itself", _measured({"": _creates}, runs=40)[""])
+    _print("of which the plugin itself", _measured({"": _creates}, runs=40)[""])
 
 
 def _measured(sides: dict[str, Side], *, runs: int) -> dict[str, Series]:
