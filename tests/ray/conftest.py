@@ -51,6 +51,11 @@ class Worker:
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these tests last: a cluster stands while they run, and Ray stays in the process."""
+    items.sort(key=lambda item: item.path.is_relative_to(Path(__file__).parent))
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> None:
     """Take the place of the rule for all tests: the driver's connections come and go with Ray."""
