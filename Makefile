@@ -32,8 +32,8 @@ check: $(VENV)/.check test ## run the linters and type checker, then the tests
 asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the fuzzers
 	@PYTHON=$(BIN)/python sh tests/native/asan.sh
 
-bench: $(VENV)/.test ## measure what a probe costs against what it cannot do without
-	@$(BIN)/python tests/bench.py
+bench: $(VENV)/.test ## measure what a probe costs here (BENCH: options of pyresolve bench)
+	@$(BIN)/python tests/bench.py $(BENCH)
 
 bench-ray: $(VENV)/.test ## measure what it adds to the start of a Ray worker
 	@$(BIN)/python tests/bench_ray.py

@@ -68,7 +68,8 @@ class Caller:
             process.wait(5)  # it ends what it is at, and waits for what it has started
         except BaseException as error:  # in vain, or another Ctrl-C
             # What it waits for may hang, and is in its session; a helper ends with who started it.
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
