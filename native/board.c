@@ -9,6 +9,10 @@ struct pyr_board *pyr_board_map(int fd) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void pyr_board_unmap(struct pyr_board *board) {
+    munmap(board, sizeof *board);
+}
+
 void pyr_board_clear(struct pyr_board *board) {
     board->used = 0;
     board->full = 0;

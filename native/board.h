@@ -23,6 +23,8 @@ struct pyr_board {
  * NULL and sets errno where that fails. */
 struct pyr_board *pyr_board_map(int fd);
 
+void pyr_board_unmap(struct pyr_board *board);
+
 void pyr_board_clear(struct pyr_board *board);
 
 /* Adds a frame; one that does not fit is left out. */

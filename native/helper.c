@@ -30,13 +30,13 @@
 enum {
     EXIT_USAGE = 2,
     PROGRAM_ARGS = 8, /* of a program that `run` starts */
+    LOADS_AT_ONCE = 16,
 };
 
 struct helper {
     struct pyr_supervisor supervisor;
     uint64_t nonce;
     uint32_t target;
-    struct pyr_board *board;
     size_t waiting; /* bytes in `frames` that are not sent yet */
     char frames[PIPE_BUF];
 };
@@ -79,47 +79,57 @@ _Noreturn static void give_up(struct helper *self, const char *call) {
     _exit(EXIT_FAILURE);
 }
 
-/* A child goes on to the next target where it found none, so one may speak of several. */
-static void pass_on(struct helper *self) {
+static void pass_on(struct helper *self, const struct pyr_board *board,
+                    const struct pyr_child *child) {
     struct pyr_wire_frame head;
     const char *text;
-    bool finished = false;
-    for (uint32_t at = 0; pyr_board_next(self->board, &at, &head, &text);) {
-        if (finished) {
-            report(self, PYR_WIRE_ENDED, 0, PYR_WIRE_END_BY_ITSELF, "");
-            self->target++;
-        }
-        finished = head.kind == PYR_WIRE_FINISHED;
+    for (uint32_t at = 0; pyr_board_next(board, &at, &head, &text);) {
         report_frame(self, &head, text);
     }
+    bool stuck = child->end == PYR_WIRE_END_STUCK;
+    report(self, PYR_WIRE_ENDED, stuck ? child->pid : child->status, child->end, "");
 }
 
-/* `pid` is what came of starting the child. */
-static void child_end(struct helper *self, pid_t pid) {
+/* The board of another child is none of its business. */
+static pid_t load_fork(struct helper *self, struct pyr_board *boards[], size_t own,
+                       const char *target, const char *stub) {
+    pid_t pid = pyr_supervisor_fork(&self->supervisor);
     if (pid < 0) {
         give_up(self, "fork");
     }
-    int status;
-    enum pyr_wire_end end = pyr_supervisor_wait(&self->supervisor, pid, &status);
-    pass_on(self);
-    report(self, PYR_WIRE_ENDED, end == PYR_WIRE_END_STUCK ? pid : status, end, "");
+    if (pid == 0) {
+        close(PYR_WIRE_REPORT_FD);
+        for (size_t i = 0; i < LOADS_AT_ONCE && boards[i]; i++) {
+            if (i != own) {
+                pyr_board_unmap(boards[i]);
+            }
+        }
+        pyr_inquire_load(boards[own], target, stub);
+        _exit(EXIT_SUCCESS); /* no destructor of the target's */
+    }
+    return pid;
 }
 
-/* A child that has mapped something is spent. Nearly all of what a target costs that is not found
- * is the fork, and the loader's first look at its directories. */
-static void supervise_loads(struct helper *self, const char *stub, char **targets, uint32_t count) {
-    for (; self->target < count && self->supervisor.deadline > 0; self->target++) {
-        pyr_board_clear(self->board);
-        pid_t pid = pyr_supervisor_fork(&self->supervisor);
-        if (pid == 0) {
-            close(PYR_WIRE_REPORT_FD);
-            uint32_t next = self->target;
-            while (next < count && !pyr_inquire_load(self->board, targets[next], stub)) {
-                next++;
+/* All at once: one that hangs delays no other, and what they cost is mostly their own time. */
+static void supervise_loads(struct helper *self, const char *stub, char **targets, size_t count) {
+    struct pyr_board *boards[LOADS_AT_ONCE] = {NULL};
+    struct pyr_child children[LOADS_AT_ONCE];
+    while (count > 0 && self->supervisor.deadline > 0) {
+        size_t some = count < LOADS_AT_ONCE ? count : LOADS_AT_ONCE;
+        for (size_t i = 0; i < some; i++) {
+            boards[i] = boards[i] ? boards[i] : pyr_board_share();
+            if (!boards[i]) {
+                give_up(self, "mmap");
             }
-            _exit(EXIT_SUCCESS); /* no destructor of the target's */
+            pyr_board_clear(boards[i]);
+            children[i].pid = load_fork(self, boards, i, targets[i], stub);
         }
-        child_end(self, pid);
+        pyr_supervisor_wait(&self->supervisor, children, some);
+        for (size_t i = 0; i < some; i++, self->target++) {
+            pass_on(self, boards[i], &children[i]);
+        }
+        targets += some;
+        count -= some;
     }
 }
 
@@ -136,17 +146,15 @@ static void become(void *argument) {
     pyr_board_post(program->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
 }
 
-static void supervise_program(struct helper *self, char **argv, char **envp) {
-    struct program program = {self->board, argv, envp};
-    child_end(self, pyr_supervisor_spawn(&self->supervisor, become, &program));
-}
-
-static void main_load(struct helper *self, int argc, char **argv) {
-    self->board = pyr_board_share();
-    if (!self->board) {
-        give_up(self, "mmap");
+static void supervise_program(struct helper *self, struct pyr_board *board, char **argv,
+                              char **envp) {
+    struct program program = {board, argv, envp};
+    struct pyr_child child = {.pid = pyr_supervisor_spawn(&self->supervisor, become, &program)};
+    if (child.pid < 0) {
+        give_up(self, "clone");
     }
-    supervise_loads(self, argv[0], argv + 1, (uint32_t)argc - 1);
+    pyr_supervisor_wait(&self->supervisor, &child, 1);
+    pass_on(self, board, &child);
 }
 
 static void main_preload(struct helper *self, char *program, char **argv) {
@@ -157,17 +165,17 @@ static void main_preload(struct helper *self, char *program, char **argv) {
         give_up(self, "open of the stub driver");
     }
     char path[PYR_BOARD_PATH_SIZE];
-    self->board = pyr_board_publish(path);
-    if (!self->board) {
+    struct pyr_board *board = pyr_board_publish(path);
+    if (!board) {
         give_up(self, "memfd_create");
     }
     char *observe[] = {program, "observe", path, argv[1], NULL};
-    supervise_program(self, observe, argv + 2);
+    supervise_program(self, board, observe, argv + 2);
 }
 
 static void main_run(struct helper *self, int argc, char **argv) {
-    self->board = pyr_board_share();
-    if (!self->board) {
+    struct pyr_board *board = pyr_board_share();
+    if (!board) {
         give_up(self, "mmap");
     }
     char *program[PROGRAM_ARGS + 1] = {NULL};
@@ -177,7 +185,7 @@ static void main_run(struct helper *self, int argc, char **argv) {
         give_up(self, "run");
     }
     memcpy(program, argv + 1, (size_t)count * sizeof *program);
-    supervise_program(self, program, argv + 1 + count);
+    supervise_program(self, board, program, argv + 1 + count);
 }
 
 static struct pyr_board *board_open(const char *path) {
@@ -225,7 +233,7 @@ int main(int argc, char **argv) {
     struct helper self = {.nonce = strtoull(argv[2], NULL, 16)};
     helper_begin(&self, strtoll(argv[3], NULL, 10));
     if (strcmp(argv[1], "load") == 0) {
-        main_load(&self, argc - 4, argv + 4);
+        supervise_loads(&self, argv[4], argv + 5, (size_t)argc - 5);
     } else if (strcmp(argv[1], "preload") == 0) {
         main_preload(&self, argv[0], argv + 4);
     } else if (strcmp(argv[1], "run") == 0) {

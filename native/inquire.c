@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -203,7 +204,7 @@ static bool load(struct pyr_board *board, const char *target, int bits, struct f
     return handle != NULL;
 }
 
-bool pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
+void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub) {
     pyr_board_post(board, PYR_WIRE_STARTED, 0, 0, NULL);
     struct failure why = {0};
     bool loaded = load(board, target, 0, &why);
@@ -216,7 +217,6 @@ bool pyr_inquire_load(struct pyr_board *board, const char *target, const char *s
         }
     }
     pyr_board_post(board, PYR_WIRE_FINISHED, board->full, 0, NULL);
-    return loaded || !why.missing;
 }
 
 static void inquire_symbol(struct pyr_board *board, void *handle, const char *name) {

@@ -3,13 +3,10 @@
 #ifndef PYR_INQUIRE_H
 #define PYR_INQUIRE_H
 
-#include <stdbool.h>
-
 #include "board.h"
 
-/* dlopen `target`, with the stub driver where there is no driver, and report what came of it.
- * Returns false where the loader found no such file, and so has mapped and run nothing. */
-bool pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub);
+/* dlopen `target`, with the stub driver where there is no driver, and report what came of it. */
+void pyr_inquire_load(struct pyr_board *board, const char *target, const char *stub);
 
 /* Report what became of `target` in a process that was started with it in LD_PRELOAD. */
 void pyr_inquire_preload(struct pyr_board *board, const char *target);

@@ -105,35 +105,47 @@ static int wait_for_signal(const sigset_t *signals, int64_t limit) {
     return sigtimedwait(signals, NULL, &timeout);
 }
 
+/* Reaps all that has ended, and notes how those of the children did. Returns false where nobody is
+ * left. */
+static bool reap(struct pyr_child *children, size_t count, enum pyr_wire_end end) {
+    for (;;) {
+        int status;
+        pid_t ended = waitpid(-1, &status, WNOHANG);
+        if (ended <= 0) {
+            return ended == 0;
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (children[i].pid == ended && children[i].end == PYR_WIRE_END_STUCK) {
+                children[i].end = end;
+                children[i].status = status;
+            }
+        }
+    }
+}
+
+static bool all_have_ended(const struct pyr_child *children, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (children[i].end == PYR_WIRE_END_STUCK) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Waits until the deadline, which a signal brings forward. An end that is seen later comes too
  * late, or else it would depend on the scheduler. */
-static bool wait_until_deadline(struct pyr_supervisor *self, pid_t pid, int *status) {
+static void wait_until_deadline(struct pyr_supervisor *self, struct pyr_child *children,
+                                size_t count) {
     sigset_t signals = awaited_signals();
     while (now_ns() < self->deadline) {
-        if (waitpid(pid, status, WNOHANG) == pid) {
-            return true;
+        reap(children, count, PYR_WIRE_END_BY_ITSELF);
+        if (all_have_ended(children, count)) {
+            return;
         }
         int number = wait_for_signal(&signals, self->deadline);
         if (number > 0 && number != SIGCHLD) {
             self->told = number;
             self->deadline = 0;
-        }
-    }
-    return false;
-}
-
-/* Reaps all that has ended, and takes the status of *pid, which then becomes 0. Returns false where
- * nobody is left. */
-static bool reap(pid_t *pid, int *status) {
-    for (;;) {
-        int how;
-        pid_t ended = waitpid(-1, &how, WNOHANG);
-        if (ended <= 0) {
-            return ended == 0;
-        }
-        if (ended == *pid) {
-            *status = how;
-            *pid = 0;
         }
     }
 }
@@ -164,33 +176,31 @@ static bool kill_children(void) {
  * child hands its own children over in turn, so the list is read until it is empty. No single one
  * is waited for: one that is traced by another ends only after that, and an uninterruptible sleep
  * may outlast us. */
-static void end_descendants(pid_t *pid, int *status) {
+static void end_descendants(struct pyr_child *children, size_t count) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     int64_t limit = now_ns() + END_MS * NS_PER_MS;
-    while (reap(pid, status) && now_ns() < limit) {
-        if (!kill_children()) {
-            if (*pid && waitpid(*pid, status, 0) == *pid) { /* that one is known */
-                *pid = 0;
-            }
-            return;
+    while (reap(children, count, PYR_WIRE_END_KILLED) && now_ns() < limit) {
+        if (!kill_children() && all_have_ended(children, count)) {
+            return; /* the others have no names */
         }
         wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
     }
 }
 
-enum pyr_wire_end pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status) {
-    *status = 0;
-    pid_t left = pid;
-    bool in_time = wait_until_deadline(self, pid, status);
-    if (in_time) {
-        left = 0;
-    } else {
-        kill(pid, SIGKILL);
+void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        children[i].end = PYR_WIRE_END_STUCK;
+        children[i].status = 0;
     }
-    end_descendants(&left, status);
-    return in_time ? PYR_WIRE_END_BY_ITSELF : left ? PYR_WIRE_END_STUCK : PYR_WIRE_END_KILLED;
+    wait_until_deadline(self, children, count);
+    for (size_t i = 0; i < count; i++) {
+        if (children[i].end == PYR_WIRE_END_STUCK) {
+            kill(children[i].pid, SIGKILL);
+        }
+    }
+    end_descendants(children, count);
 }
 
 struct pyr_board *pyr_board_share(void) {

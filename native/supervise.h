@@ -1,5 +1,6 @@
-/* A process that has a child try something and outlives whatever that does: it waits with a
- * deadline, reads what the child left on a board that both share, and kills all that it started.
+/* A process that has children try something and outlives whatever they do: it waits with
+ * a deadline, reads what they left on boards that it shares with them, and kills all that they
+ * started.
  * The process must be single-threaded and have no other children. */
 #ifndef PYR_SUPERVISE_H
 #define PYR_SUPERVISE_H
@@ -33,9 +34,15 @@ pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
 pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
                            void *argument);
 
-/* Waits for the end of `pid`, or puts one to it when time is up, and kills what it left behind, for
- * which it takes 150 ms at most. *status is as waitpid gives it, 0 of a child that is stuck. */
-enum pyr_wire_end pyr_supervisor_wait(struct pyr_supervisor *self, pid_t pid, int *status);
+struct pyr_child {
+    pid_t pid;
+    enum pyr_wire_end end;
+    int status; /* as waitpid gives it, 0 of one that is stuck */
+};
+
+/* Waits for the end of all the children, or puts one to them when time is up, and kills what they
+ * left behind, for which it takes 150 ms at most. They bring their pids. */
+void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count);
 
 /* A board for a child that is forked, or for one that is exec'd and finds it by `path`. Both
  * return NULL and set errno where that fails. */

@@ -112,8 +112,10 @@ static bool try_image(struct pyr_tester *self, struct image *image, struct pyr_t
     if (pid < 0) {
         return cannot("clone");
     }
-    trial->in_time =
-        pyr_supervisor_wait(&self->supervisor, pid, &trial->status) == PYR_WIRE_END_BY_ITSELF;
+    struct pyr_child child = {.pid = pid};
+    pyr_supervisor_wait(&self->supervisor, &child, 1);
+    trial->in_time = child.end == PYR_WIRE_END_BY_ITSELF;
+    trial->status = child.status;
     self->late = !trial->in_time;
     trial->board = self->board;
     trial->words = captured(self);

@@ -90,7 +90,6 @@ def _look(
     # libc10_cuda.so maps the libcudart that torch will use: its RPATH beats the environment.
     library = os.fspath(facts.torch.library) if facts.torch and facts.torch.library else None
     sonames = {c.runtime for c in facts.candidates if c.runtime} | {r.path.name for r in installed}
-    # The driver comes first, in a child of its own: it is what most of the others depend on.
     targets = [_runtime.DRIVER_SONAME, *([library] if library else []), *sorted(sonames)]
     answer = _probe.load(targets, environ=environ, deadline=deadline.half())
     driver, *trials = answer.trials

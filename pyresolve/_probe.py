@@ -164,7 +164,7 @@ class Deadline:
 
 
 def load(targets: Sequence[str], *, environ: Mapping[str, str], deadline: Deadline) -> Answer:
-    """Dlopen each target in a child of its own, in `environ` less its LD_PRELOAD."""
+    """Dlopen each target in a child of its own, all at once, in `environ` less its LD_PRELOAD."""
     if "LD_PRELOAD" in environ:
         environ = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
     arguments = [STUB_DRIVER, *targets]

@@ -263,13 +263,26 @@ def test_load_of_many(rogue):
 
 
 def test_one_deadline_for_many(rogue):
-    """The time is for all of them: what hangs uses it up, and those behind it are not reached."""
-    answer = load(rogue("good"), rogue("stop"), rogue("good"), timeout=0.5)
-    first, hung, last = answer.trials
-    assert (True, True) == (first.finished, hung.timed_out)
-    assert not last.finished
-    assert last.timed_out
+    """The time is for all of them, and one that hangs delays no other."""
+    answer = load(rogue("good"), rogue("stop"), rogue("loop"), rogue("good"), timeout=0.5)
+    assert [True, False, False, True] == [trial.finished for trial in answer.trials]
+    assert [False, True, True, False] == [trial.timed_out for trial in answer.trials]
     assert answer.elapsed < 1.5
+
+
+def test_more_than_are_tried_at_once(rogue):
+    """Any number of targets may be asked about; each answer is that of its own target."""
+    names = ("good", "exit_three", "missing_needed")
+    answer = load(*(rogue(names[i % 3]) for i in range(40)))
+    expected = {"good": (True, 0, None), "exit_three": (False, 3, None)}
+    for i, trial in enumerate(answer.trials):
+        code = os.waitstatus_to_exitcode(trial.wait_status)
+        error = trial.attempts[-1].error if trial.attempts else None
+        if names[i % 3] == "missing_needed":
+            assert (True, 0) == (trial.finished, code)
+            assert "libpyresolve_vanished.so.1" in error
+        else:
+            assert expected[names[i % 3]] == (trial.finished, code, error)
 
 
 def test_attempts(rogue):
