@@ -61,6 +61,16 @@ def test_line_and_status(case: Case, config):
     assert len(case.line) <= 80
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_line_and_status_of_pyresolve_probe(case: Case):
+    """The native program says the same of the same libraries."""
+    program = Path(COMMAND).with_name("pyresolve-probe")
+    words = ["check", "--mode", case.mode, "--timeout", str(case.seconds)]
+    libraries = [library() for library in case.libraries]
+    done = run([program, *words, *libraries], env={**environment(), **case.environment()})
+    assert (case.status, f"{case.line}\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
 # --- what is checked where nobody says what
 
 
