@@ -117,7 +117,7 @@ static void supervise_loads(struct helper *self, const char *stub, char **target
     while (count > 0 && self->supervisor.deadline > 0) {
         size_t some = count < LOADS_AT_ONCE ? count : LOADS_AT_ONCE;
         for (size_t i = 0; i < some; i++) {
-            boards[i] = boards[i] ? boards[i] : pyr_board_share();
+            boards[i] = boards[i] ? boards[i] : pyr_board_map(-1);
             if (!boards[i]) {
                 give_up(self, "mmap");
             }
@@ -174,7 +174,7 @@ static void main_preload(struct helper *self, char *program, char **argv) {
 }
 
 static void main_run(struct helper *self, int argc, char **argv) {
-    struct pyr_board *board = pyr_board_share();
+    struct pyr_board *board = pyr_board_map(-1);
     if (!board) {
         give_up(self, "mmap");
     }

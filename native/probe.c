@@ -10,13 +10,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "wire.h"
-
-#define NS_PER_MS INT64_C(1000000)
-#define NS_PER_S INT64_C(1000000000)
 
 enum {
     /* The helper holds the same deadline and answers by itself; this much later it is too late. So
@@ -27,12 +24,6 @@ enum {
     LOOK_MS = 20,
     REAP_MS = 1000,
 };
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 static void close_fd(int32_t *fd) {
     if (*fd >= 0) {

@@ -8,22 +8,14 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NS_PER_MS INT64_C(1000000)
-#define NS_PER_S INT64_C(1000000000)
+#include "clock.h"
 
 enum {
     END_MS = 150, /* for all that was killed to end */
     LOOK_MS = 2,  /* how often to look for new children: no signal tells that one was adopted */
 };
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 /* SIGCHLD is waited for. The others say that the caller waits no longer, or is gone. All of them
  * are blocked, so that none is lost between two calls. */
@@ -201,10 +193,6 @@ void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children
         }
     }
     end_descendants(children, count);
-}
-
-struct pyr_board *pyr_board_share(void) {
-    return pyr_board_map(-1);
 }
 
 /* Named through this process and not inherited: constructors run before the child's main, and may

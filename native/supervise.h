@@ -44,9 +44,8 @@ struct pyr_child {
  * left behind, for which it takes 150 ms at most. They bring their pids. */
 void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count);
 
-/* A board for a child that is forked, or for one that is exec'd and finds it by `path`. Both
- * return NULL and set errno where that fails. */
-struct pyr_board *pyr_board_share(void);
+/* A board for a child that is exec'd and finds it by `path`. Returns NULL and sets errno where that
+ * fails. */
 struct pyr_board *pyr_board_publish(char path[PYR_BOARD_PATH_SIZE]);
 
 #endif

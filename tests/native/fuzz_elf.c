@@ -16,18 +16,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "fuzz.h"
 
 static int lowest_free_fd(void) {
     int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -117,19 +108,6 @@ struct seed {
     struct target targets[MAX_TARGETS];
     size_t count;
 };
-
-static uint64_t random_state = 0x9e3779b97f4a7c15;
-
-static uint64_t random_bits(void) { /* xorshift64* */
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 0x2545f4914f6cdd1d;
-}
-
-static uint64_t below(uint64_t limit) {
-    return (random_bits() >> 11) % limit;
-}
 
 static void add_target(struct seed *seed, uint64_t at, uint64_t length) {
     if (seed->count < MAX_TARGETS && at < seed->size && length > 0) {
@@ -260,12 +238,6 @@ static struct seed load(const char *path) {
     close(fd);
     find_targets(&seed);
     return seed;
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 int main(int argc, char **argv) {

@@ -13,17 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "fuzz.h"
 
 #define TARGET "/nowhere/of/fuzz/target.so"
 
@@ -134,18 +125,6 @@ enum {
     MAX_MUTATIONS = 4,
 };
 
-static uint64_t random_bits(void) {
-    static uint64_t state = 0x9e3779b97f4a7c15;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-static uint64_t below(uint64_t limit) {
-    return random_bits() % limit;
-}
-
 static size_t add_words(uint8_t *to) {
     static const char *const parts[] = {
         TARGET,
@@ -254,12 +233,6 @@ static void mutate(uint8_t *bytes, size_t size) {
         else
             memcpy(bytes + at, &value, size - at < sizeof value ? size - at : sizeof value);
     }
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 int main(int argc, char **argv) {

@@ -10,19 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "fuzz.h"
 #include "wire.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 #define NONCE UINT64_C(0x0123456789abcdef)
 
@@ -87,18 +77,6 @@ enum {
     MAX_MUTATIONS = 4
 };
 
-static uint64_t random_bits(void) {
-    static uint64_t state = 0x9e3779b97f4a7c15;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-static uint64_t below(uint64_t limit) {
-    return random_bits() % limit;
-}
-
 static size_t make_frames(uint8_t *bytes) {
     size_t size = 0;
     for (uint64_t n = below(MAX_FRAMES + 1); n > 0; n--) {
@@ -156,12 +134,6 @@ static size_t mutate(uint8_t *bytes, size_t size) {
         }
     }
     return size;
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 int main(int argc, char **argv) {
