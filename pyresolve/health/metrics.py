@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._errors import PyresolveError
-from .._types import Verdict
+from .._model import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,10 +69,17 @@ def text(results: Sequence[Health]) -> str:
 
 
 def write(path: Path, content: str) -> None:
-    """Put the metrics where the textfile collector finds them whole, or leave the last ones there.
+    """Replace the file that the textfile collector reads, as a whole or not at all.
 
-    Raises PyresolveError where they cannot be written.
+    Raises PyresolveError if that fails, and if `path` is a link, a device or anything else than a
+    regular file: to replace it would destroy it.
     """
+    with suppress(OSError):  # it is not there, or what follows fails in the same way
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise PyresolveError(
+                f"the metrics cannot be written to {path}, which is no regular file: name a file"
+                " that may be replaced, or leave --output out for metrics on stdout"
+            )
     try:
         # Not *.prom: the collector would read it half written.
         descriptor, scratch = tempfile.mkstemp(

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
-from .. import _brief
+from .._check.line import summary_line
 from .._errors import PyresolveError
-from .._types import Verdict
+from .._model import Verdict
 from . import metrics
 from .checks import worst
 
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/readyz":
             results = self.server.examine()
             ready = worst(results) in self.server.ready
-            line = _brief.line([health.outcome for health in results])
+            line = summary_line([health.summary for health in results])
             return _OK if ready else _UNAVAILABLE, f"{line}\n", _TEXT
         if path == "/metrics":
             return _OK, *self.server.expose(self.headers.get("Accept") or "")
@@ -231,7 +231,10 @@ def _exposition(
     registry.register(Health())
 
     def expose(accept: str) -> tuple[bytes, str]:
-        encoder, kind = choose_encoder(accept)
+        try:
+            encoder, kind = choose_encoder(accept)
+        except (TypeError, ValueError):  # it names a version that is none
+            encoder, kind = choose_encoder("")
         return encoder(registry), kind
 
     return expose

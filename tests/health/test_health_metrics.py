@@ -16,7 +16,7 @@ from support.command import COMMAND, environment, pyresolve, run
 from support.debian import debian_tool
 from support.process import poll
 from support.rogues import rogue
-from support.tools import require_unshare
+from support.tools import require_unshare, unavailable
 
 from pyresolve import Verdict
 from pyresolve.health import metrics
@@ -187,13 +187,45 @@ def test_directory_that_is_read_only(tmp_path, write):
     assert done.stderr.startswith(said)
 
 
-def test_target_that_is_a_directory(config, tmp_path):
-    """It is left alone."""
-    (tmp_path / "pyresolve.prom").mkdir()
-    done = health("--config", config, "--output", tmp_path / "pyresolve.prom")
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("other", path)])
+def test_target_that_is_no_regular_file(config, tmp_path, make):
+    """A directory, a pipe or a link is left alone."""
+    (tmp_path / "other").write_text(OLD)
+    file = tmp_path / "pyresolve.prom"
+    make(file)
+    before = file.lstat()
+    done = health("--config", config, "--output", file)
     assert (1, "") == (done.returncode, done.stdout)
-    assert "(Is a directory)" in done.stderr
-    assert ["health.toml", "pyresolve.prom"] == sorted(os.listdir(tmp_path))
+    assert f"cannot be written to {file}, which is no regular file: " in done.stderr
+    assert (before.st_ino, before.st_mode) == (file.lstat().st_ino, file.lstat().st_mode)
+    assert ["health.toml", "other", "pyresolve.prom"] == sorted(os.listdir(tmp_path))
+    assert OLD == (tmp_path / "other").read_text()
+
+
+DEVICE = """
+set -e
+mount -t tmpfs tmpfs "$1"
+mknod "$1/pyresolve.prom" c 1 3
+shift 2
+status=0
+"$@" || status=$?
+test -c "$MOUNT/pyresolve.prom" && ls "$MOUNT"
+exit $status
+"""
+
+
+def test_target_that_is_a_device(tmp_path, write):
+    """A device is left alone, also by root."""
+    if os.geteuid() != 0:
+        unavailable("only root may make a device")
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    file = mount / "pyresolve.prom"
+    shell = [require_unshare(), "-m", "sh", "-c", DEVICE, "sh", mount, "-"]
+    env = {**environment(), "MOUNT": os.fspath(mount)}
+    done = run([*shell, *write, "--output", file], env=env)
+    assert (1, "pyresolve.prom\n") == (done.returncode, done.stdout)
+    assert "which is no regular file" in done.stderr
 
 
 # --- the real collector

@@ -126,6 +126,28 @@ def test_metrics_in_both_formats(serve):
     assert text.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text; version=abc",
+        "application/openmetrics-text; version=",
+        "application/openmetrics-text; version=1.0.0.0.0; escaping=what",
+        "text/plain; version=none",
+        "text/plain;;;=;version",
+        ",,;;,",
+        "\u00e9; version=\u00e9",
+        "*/*;q=" + "9" * 200,
+    ],
+)
+def test_metrics_for_an_odd_accept_header(serve, accept):
+    """Whatever a client says that it takes, it gets the metrics in a format that there is."""
+    server = serve(table(rogue("good")), *PATIENT)
+    status, headers, text = server.request("/metrics", headers={"Accept": accept})
+    assert 200 == status
+    assert headers["Content-Type"].startswith(("text/plain; ", "application/openmetrics-text; "))
+    assert "pyresolve_health_verdict{" in text
+
+
 def test_server_and_file_say_the_same(serve, tmp_path):
     """One description of the metrics: names, labels and help."""
     server = serve(table(rogue("good")), *PATIENT)
