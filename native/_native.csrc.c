@@ -1,4 +1,6 @@
 #include "elf.h"
+#include "fault.h"
+#include "line.h"
 #include "probe.h"
 #include "scope.h"
 #include "wire.h"

@@ -1,7 +1,7 @@
 /* Nothing in the file is trusted: every offset is compared with the size of the file or of its
  * segment before it is used, and every walk ends because each step appends an entry or is counted.
  * The view is the loader's: tables are found by address through PT_DYNAMIC and PT_LOAD, for a
- * stripped file has no sections; where the loader is lenient, so is this. */
+ * stripped file has no sections; if the loader is lenient, so is this. */
 #define _FILE_OFFSET_BITS 64
 
 #include "elf.h"

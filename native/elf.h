@@ -39,12 +39,12 @@ struct pyr_elf {
     int32_t status;       /* enum pyr_elf_status */
     int32_t sys_errno;    /* of the call that failed, else 0 */
     uint64_t size;        /* of a regular file, bytes */
-    uint64_t needed_size; /* bytes that the headers want, where status is PYR_ELF_TRUNCATED */
+    uint64_t needed_size; /* bytes that the headers want, if status is PYR_ELF_TRUNCATED */
     uint64_t device;
     uint64_t inode;
     uint8_t elf_class;            /* 1: 32 bit, 2: 64 bit; valid once the magic was seen */
     uint8_t data;                 /* 1: little endian, 2: big endian; likewise */
-    uint16_t machine;             /* e_machine, 0 where the header is cut */
+    uint16_t machine;             /* e_machine, 0 if the header is cut */
     uint16_t type;                /* e_type, likewise; 3 is a shared object */
     uint8_t bind_now;             /* 1: DF_BIND_NOW, DF_1_NOW or DT_BIND_NOW */
     uint32_t text_size;           /* bytes used in text */

@@ -1,18 +1,18 @@
-/* The throwaway process. It never loads anything itself: it forks a child for each target (this
- * process is fresh, tiny and single-threaded, so that costs less than an exec), passes on what the
- * child left on their board and how it ended. Whatever the target does to its own process, the
- * answer comes from here.
+/* The throwaway process: it tries libraries and reports one outcome for each. It never loads
+ * anything itself. For a dlopen it forks a child (this process is fresh, small and single-threaded,
+ * so that a fork costs less than an exec), for a rehearsal it execs one. Whatever a target does to
+ * its own process, the answer comes from here.
  *
- *   pyresolve-helper load    NONCE TIMEOUT_NS STUB TARGET...
- *   pyresolve-helper preload NONCE TIMEOUT_NS STUB TARGET ENV...
+ *   pyresolve-helper try     NONCE TIMEOUT_NS STUB COUNT TARGET... [HOOK NAME=VALUE...]
  *   pyresolve-helper run     NONCE TIMEOUT_NS ARGC ARG... ENV...
- *   pyresolve-helper observe BOARD TARGET
- *   pyresolve-helper open    BOARD STUB TARGET
+ *   pyresolve-helper observe RECORDS TARGET
+ *   pyresolve-helper open    RECORDS STUB TARGET
  *
- * `load` runs in the environment that is tried. `preload` and `run` are given it as arguments and
- * run in an empty one, so that it can break only their child; that child's image is `observe`, or
- * any program whose output is the answer. `open` is the child of another supervisor:
- * pyresolve-probe.
+ * `try` opens the targets with dlopen in the environment that it was started in, and rehearses HOOK
+ * in the same environment with the variables changed. It is started without LD_PRELOAD, so that an
+ * environment in which no program starts shows as a helper that never says HELLO. `run` runs a
+ * program whose output is the answer; it is given the environment as arguments and runs in an empty
+ * one. `observe` and `open` are the children of a rehearsal and of pyresolve-probe.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "inquire.h"
-#include "supervise.h"
+#include "child.h"
+#include "preload.h"
+#include "trial.h"
 
 enum {
     EXIT_USAGE = 2,
@@ -35,9 +36,10 @@ enum {
 
 struct helper {
     struct pyr_supervisor supervisor;
+    struct pyr_records *rehearsal; /* the records of the one that is rehearsed, or NULL */
     uint64_t nonce;
-    uint32_t target;
-    size_t waiting; /* bytes in `frames` that are not sent yet */
+    uint32_t target; /* the number of the one that is reported on */
+    size_t waiting;  /* bytes in `frames` that are not sent yet */
     char frames[PIPE_BUF];
 };
 
@@ -52,7 +54,7 @@ static void report_flush(struct helper *self) {
     self->waiting = 0;
 }
 
-/* Whole frames are gathered up to PIPE_BUF, since every write wakes the caller. */
+/* Frames are collected up to PIPE_BUF, since every write wakes the caller. */
 static void report_frame(struct helper *self, struct pyr_wire_frame *head, const char *text) {
     head->magic = PYR_WIRE_MAGIC;
     head->version = PYR_WIRE_VERSION;
@@ -79,144 +81,268 @@ _Noreturn static void give_up(struct helper *self, const char *call) {
     _exit(EXIT_FAILURE);
 }
 
-static void pass_on(struct helper *self, const struct pyr_board *board,
-                    const struct pyr_child *child) {
+/* The facts that the caller wants, then the outcome. */
+static void report_outcome(struct helper *self, const struct pyr_records *records,
+                           const struct pyr_outcome *outcome) {
     struct pyr_wire_frame head;
     const char *text;
-    for (uint32_t at = 0; pyr_board_next(board, &at, &head, &text);) {
-        report_frame(self, &head, text);
+    for (uint32_t at = 0; records && pyr_records_next(records, &at, &head, &text);) {
+        if (head.kind >= PYR_WIRE_OBJECT && head.kind <= PYR_WIRE_UNDEFINED) {
+            report_frame(self, &head, text);
+        }
     }
-    bool stuck = child->end == PYR_WIRE_END_STUCK;
-    report(self, PYR_WIRE_ENDED, stuck ? child->pid : child->status, child->end, "");
+    head = (struct pyr_wire_frame){
+        .kind = PYR_WIRE_OUTCOME,
+        .a = outcome->status | (outcome->stub ? PYR_WIRE_WITH_STUB : 0),
+        .b = outcome->stuck,
+        .length = outcome->length,
+    };
+    report_frame(self, &head, outcome->fields);
+    self->target++;
 }
 
-/* The board of another child is none of its business. */
-static pid_t load_fork(struct helper *self, struct pyr_board *boards[], size_t own,
-                       const char *target, const char *stub) {
+/* --- targets that are opened with dlopen */
+
+struct load {
+    struct pyr_records *records;
+    struct pyr_child *child; /* NULL if there is none, since the file settled the outcome */
+    struct pyr_outcome outcome;
+};
+
+/* Before Linux 5.9 there is no close_range; this process has few descriptors. */
+static void close_from(unsigned first) {
+    enum {
+        FEW = 8
+    };
+    if (syscall(SYS_close_range, first, ~0U, 0) < 0) {
+        for (unsigned fd = first; fd < first + FEW; fd++) {
+            close((int)fd);
+        }
+    }
+}
+
+/* The child gives up the records of the others, so that its target cannot write to them. */
+static pid_t load_fork(struct helper *self, struct load loads[], size_t own, const char *target,
+                       const char *stub) {
     pid_t pid = pyr_supervisor_fork(&self->supervisor);
     if (pid < 0) {
         give_up(self, "fork");
     }
     if (pid == 0) {
-        close(PYR_WIRE_REPORT_FD);
-        for (size_t i = 0; i < LOADS_AT_ONCE && boards[i]; i++) {
-            if (i != own) {
-                pyr_board_unmap(boards[i]);
+        close_from(PYR_WIRE_REPORT_FD);
+        if (self->rehearsal) {
+            pyr_records_unmap(self->rehearsal);
+        }
+        for (size_t i = 0; i < LOADS_AT_ONCE; i++) {
+            if (i != own && loads[i].records) {
+                pyr_records_unmap(loads[i].records);
             }
         }
-        pyr_inquire_load(boards[own], target, stub);
+        pyr_child_load(loads[own].records, target, stub);
         _exit(EXIT_SUCCESS); /* no destructor of the target's */
     }
     return pid;
 }
 
-/* All at once: one that hangs delays no other, and what they cost is mostly their own time. */
-static void supervise_loads(struct helper *self, const char *stub, char **targets, size_t count) {
-    struct pyr_board *boards[LOADS_AT_ONCE] = {NULL};
-    struct pyr_child children[LOADS_AT_ONCE];
-    while (count > 0 && self->supervisor.deadline > 0) {
-        size_t some = count < LOADS_AT_ONCE ? count : LOADS_AT_ONCE;
-        for (size_t i = 0; i < some; i++) {
-            boards[i] = boards[i] ? boards[i] : pyr_board_map(-1);
-            if (!boards[i]) {
-                give_up(self, "mmap");
-            }
-            pyr_board_clear(boards[i]);
-            children[i].pid = load_fork(self, boards, i, targets[i], stub);
+static void load_start(struct helper *self, struct load loads[], size_t own, const char *target,
+                       const char *stub, struct pyr_child *child) {
+    struct load *load = &loads[own];
+    load->child = NULL;
+    if (pyr_classify_file(target, &load->outcome)) {
+        return;
+    }
+    load->records = load->records ? load->records : pyr_records_map(-1);
+    if (!load->records) {
+        give_up(self, "mmap");
+    }
+    pyr_records_clear(load->records);
+    child->pid = load_fork(self, loads, own, target, stub);
+    load->child = child;
+}
+
+static void load_finish(struct helper *self, struct load *load, const char *target) {
+    if (load->child) {
+        struct pyr_trial trial = {.name = target,
+                                  .mode = PYR_DLOPEN,
+                                  .forked = true,
+                                  .child = *load->child,
+                                  .records = load->records,
+                                  .captured = {"", 0}};
+        pyr_classify(&trial, &load->outcome);
+    }
+    report_outcome(self, load->child ? load->records : NULL, &load->outcome);
+}
+
+/* --- the hook that is rehearsed */
+
+struct rehearsal {
+    struct pyr_tester tester;
+    const char *hook; /* NULL: none */
+    char **environment;
+    struct pyr_child *child; /* NULL if the file settled the outcome */
+    struct pyr_outcome outcome;
+};
+
+static void rehearsal_start(struct helper *self, struct rehearsal *rehearsal,
+                            struct pyr_child *child) {
+    struct pyr_tester *tester = &rehearsal->tester;
+    rehearsal->child = NULL;
+    if (pyr_classify_file(rehearsal->hook, &rehearsal->outcome)) {
+        return;
+    }
+    if (!pyr_tester_open(tester) ||
+        !pyr_rehearsal_start(tester, rehearsal->hook, rehearsal->environment, child)) {
+        errno = tester->sys_errno;
+        give_up(self, tester->failed_call);
+    }
+    rehearsal->child = child;
+    self->rehearsal = tester->records;
+}
+
+static void rehearsal_finish(struct helper *self, struct rehearsal *rehearsal) {
+    struct pyr_tester *tester = &rehearsal->tester;
+    if (rehearsal->child && !pyr_rehearsal_finish(tester, rehearsal->hook, rehearsal->environment,
+                                                  rehearsal->child, &rehearsal->outcome)) {
+        errno = tester->sys_errno;
+        give_up(self, tester->failed_call);
+    }
+    report_outcome(self, rehearsal->child ? tester->records : NULL, &rehearsal->outcome);
+}
+
+/* All side by side: one that hangs delays no other, and each costs mostly its own time. */
+static void try_all(struct helper *self, const char *stub, char **targets, size_t count,
+                    struct rehearsal *rehearsal) {
+    static struct load loads[LOADS_AT_ONCE];
+    struct pyr_child children[LOADS_AT_ONCE + 1];
+    bool rehearse = rehearsal->hook != NULL;
+    while ((count > 0 || rehearse) && !self->supervisor.stop_signal) {
+        size_t some = count < LOADS_AT_ONCE ? count : LOADS_AT_ONCE, running = 0;
+        if (rehearse) {
+            rehearsal_start(self, rehearsal, &children[running]);
+            running += rehearsal->child != NULL;
         }
-        pyr_supervisor_wait(&self->supervisor, children, some);
-        for (size_t i = 0; i < some; i++, self->target++) {
-            pass_on(self, boards[i], &children[i]);
+        for (size_t i = 0; i < some; i++) {
+            load_start(self, loads, i, targets[i], stub, &children[running]);
+            running += loads[i].child != NULL;
+        }
+        pyr_supervisor_wait(&self->supervisor, children, running);
+        for (size_t i = 0; i < some; i++) {
+            load_finish(self, &loads[i], targets[i]);
         }
         targets += some;
         count -= some;
+        if (rehearse) {
+            /* Its target's number is the last, though it runs with the first of the others. */
+            uint32_t target = self->target;
+            self->target += (uint32_t)count;
+            rehearsal_finish(self, rehearsal);
+            self->target = target;
+            rehearse = false;
+        }
     }
 }
 
+static void main_try(struct helper *self, char *program, int argc, char **argv) {
+    const char *stub = argv[0];
+    long count = strtol(argv[1], NULL, 10);
+    char **targets = argv + 2, **rest = targets + count;
+    if (count < 0 || count > argc - 2) {
+        errno = EINVAL;
+        give_up(self, "try");
+    }
+    struct rehearsal rehearsal = {
+        .tester = {.supervisor = &self->supervisor, .helper = program, .stub = stub},
+        .hook = *rest,
+        .environment = environ,
+    };
+    for (char **change = rest + 1; *rest && *change; change++) {
+        rehearsal.environment = pyr_environment_with(rehearsal.environment, *change);
+        if (!rehearsal.environment) {
+            give_up(self, "malloc");
+        }
+    }
+    try_all(self, stub, targets, (size_t)count, &rehearsal);
+}
+
+/* --- a program whose output is the answer */
+
 struct program {
-    struct pyr_board *board;
+    struct pyr_records *records;
     char **argv;
     char **envp;
 };
 
-static void become(void *argument) {
+static void exec_program(void *argument) {
     const struct program *program = argument;
-    dup2(STDERR_FILENO, STDOUT_FILENO); /* what the program says is all in one place */
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* both outputs are collected in one place */
     execve(program->argv[0], program->argv, program->envp);
-    pyr_board_post(program->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
-}
-
-static void supervise_program(struct helper *self, struct pyr_board *board, char **argv,
-                              char **envp) {
-    struct program program = {board, argv, envp};
-    struct pyr_child child = {.pid = pyr_supervisor_spawn(&self->supervisor, become, &program)};
-    if (child.pid < 0) {
-        give_up(self, "clone");
-    }
-    pyr_supervisor_wait(&self->supervisor, &child, 1);
-    pass_on(self, board, &child);
-}
-
-static void main_preload(struct helper *self, char *program, char **argv) {
-    /* Not close-on-exec: the child's loader is to find it. Where close_range is missing (before
-     * Linux 5.9) its number may be taken by a descriptor that the caller left open. */
-    int stub = open(argv[0], O_RDONLY);
-    if (stub < 0 || dup2(stub, PYR_WIRE_STUB_FD) < 0) {
-        give_up(self, "open of the stub driver");
-    }
-    char path[PYR_BOARD_PATH_SIZE];
-    struct pyr_board *board = pyr_board_publish(path);
-    if (!board) {
-        give_up(self, "memfd_create");
-    }
-    char *observe[] = {program, "observe", path, argv[1], NULL};
-    supervise_program(self, board, observe, argv + 2);
+    pyr_records_add(program->records, PYR_WIRE_NOT_RUN, errno, 0, NULL);
 }
 
 static void main_run(struct helper *self, int argc, char **argv) {
-    struct pyr_board *board = pyr_board_map(-1);
-    if (!board) {
+    char *arguments[PROGRAM_ARGS + 1] = {NULL};
+    struct program program = {pyr_records_map(-1), arguments, NULL};
+    if (!program.records) {
         give_up(self, "mmap");
     }
-    char *program[PROGRAM_ARGS + 1] = {NULL};
     int count = atoi(argv[0]);
     if (count < 1 || count > PROGRAM_ARGS || count >= argc) {
         errno = EINVAL;
         give_up(self, "run");
     }
-    memcpy(program, argv + 1, (size_t)count * sizeof *program);
-    supervise_program(self, board, program, argv + 1 + count);
+    memcpy(arguments, argv + 1, (size_t)count * sizeof *arguments);
+    program.envp = argv + 1 + count;
+    struct pyr_child child = {.pid =
+                                  pyr_supervisor_spawn(&self->supervisor, exec_program, &program)};
+    if (child.pid < 0) {
+        give_up(self, "clone");
+    }
+    pyr_supervisor_wait(&self->supervisor, &child, 1);
+    struct pyr_trial trial = {
+        .name = arguments[0], .child = child, .records = program.records, .captured = {"", 0}};
+    struct pyr_wire_frame head;
+    const char *text;
+    uint32_t at = 0;
+    if (pyr_records_next(program.records, &at, &head, &text) && head.kind == PYR_WIRE_NOT_RUN) {
+        report(self, PYR_WIRE_NOT_RUN, head.a, 0, "");
+    }
+    struct pyr_outcome outcome;
+    pyr_classify(&trial, &outcome);
+    report_outcome(self, NULL, &outcome);
 }
 
-static struct pyr_board *board_open(const char *path) {
+/* --- the children of a rehearsal and of pyresolve-probe */
+
+static struct pyr_records *records_open(const char *path) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    struct pyr_board *board = fd < 0 ? NULL : pyr_board_map(fd);
-    if (!board) {
-        fprintf(stderr, PYR_WIRE_NO_BOARD " %s: %s\n", path, strerror(errno));
-        _exit(PYR_WIRE_NO_BOARD_STATUS);
+    struct pyr_records *records = fd < 0 ? NULL : pyr_records_map(fd);
+    if (!records) {
+        fprintf(stderr, PYR_RECORDS_LOST " %s: %s\n", path, strerror(errno));
+        _exit(PYR_RECORDS_LOST_STATUS);
     }
-    close(fd); /* a target writes to whatever is open */
-    return board;
+    close(fd); /* a target may write to every open descriptor */
+    return records;
 }
 
 _Noreturn static void main_observe(char **argv) {
-    pyr_inquire_preload(board_open(argv[0]), argv[1]);
+    pyr_child_preload(records_open(argv[0]), argv[1]);
     _exit(EXIT_SUCCESS); /* no destructor of the target's */
 }
 
 _Noreturn static void main_open(char **argv) {
-    pyr_inquire_load(board_open(argv[0]), argv[2], argv[1]);
+    pyr_child_load(records_open(argv[0]), argv[2], argv[1]);
     _exit(EXIT_SUCCESS);
 }
 
 static void helper_begin(struct helper *self, int64_t timeout_ns) {
     pyr_supervisor_begin(&self->supervisor, timeout_ns);
-    /* The caller's thread waits for this process: when that dies, nobody does. */
+    /* PDEATHSIG fires when the thread that spawned this process exits; nobody wants the result
+     * then. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     syscall(SYS_close_range, PYR_WIRE_REPORT_FD + 1, ~0U, 0);
     fcntl(PYR_WIRE_REPORT_FD, F_SETFD, FD_CLOEXEC);
     report(self, PYR_WIRE_HELLO, getpid(), 0, "");
-    report_flush(self); /* at once: that this was reached is news by itself */
+    report_flush(self); /* at once, in case this process does not get further */
 }
 
 int main(int argc, char **argv) {
@@ -232,10 +358,8 @@ int main(int argc, char **argv) {
     }
     struct helper self = {.nonce = strtoull(argv[2], NULL, 16)};
     helper_begin(&self, strtoll(argv[3], NULL, 10));
-    if (strcmp(argv[1], "load") == 0) {
-        supervise_loads(&self, argv[4], argv + 5, (size_t)argc - 5);
-    } else if (strcmp(argv[1], "preload") == 0) {
-        main_preload(&self, argv[0], argv + 4);
+    if (strcmp(argv[1], "try") == 0) {
+        main_try(&self, argv[0], argc - 4, argv + 4);
     } else if (strcmp(argv[1], "run") == 0) {
         main_run(&self, argc - 4, argv + 4);
     }

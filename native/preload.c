@@ -49,6 +49,13 @@ static char **with(char **environment, const char *name, char *entry) {
     return changed;
 }
 
+char **pyr_environment_with(char **environment, char *entry) {
+    char *name = strndup(entry, strcspn(entry, "="));
+    char **changed = name ? with(environment, name, entry) : NULL;
+    free(name);
+    return changed;
+}
+
 static bool holds(const char *value, const char *separators, const char *element, size_t length) {
     for (;;) {
         size_t next = strcspn(value, separators);

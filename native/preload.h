@@ -1,18 +1,21 @@
-/* LD_PRELOAD and LD_LIBRARY_PATH with a hook put first: pyresolve/_environ.py in C. The rules are
- * glibc's, see ld.so(8); neither variable knows any escaping. */
+/* Environments in which a hook is preloaded first. The rules are glibc's, see ld.so(8): neither
+ * LD_PRELOAD nor LD_LIBRARY_PATH has any escaping. */
 #ifndef PYR_PRELOAD_H
 #define PYR_PRELOAD_H
 
 #include <stdbool.h>
 
-/* Environments as execve takes them; a NULL where memory is short. They are never freed: a process
+/* Environments as execve takes them, or NULL if memory is short. They are never freed: a process
  * makes a few of them and ends. */
+
+/* `environment` with `entry`, which is NAME=VALUE and must outlive it. */
+char **pyr_environment_with(char **environment, char *entry);
 
 /* `environment` in which `hook` is preloaded first, unless it is in there already. *variable is
  * NULL, or names the one that cannot hold the path; the result is then NULL. */
 char **pyr_preload_first(char **environment, const char *hook, const char **variable);
 
-/* The same with `item` preloaded behind all others. */
+/* The same with `item` preloaded after all others. */
 char **pyr_preload_last(char **environment, const char *item);
 
 /* The same in which neither `hook` nor anything of its file name is preloaded. */

@@ -226,7 +226,7 @@ int pyr_probe_wait(struct pyr_probe *probe) {
     }
     struct pollfd fds[2] = {
         {.fd = probe->report_fd, .events = POLLIN},
-        {.fd = probe->capture_fd, .events = POLLIN}, /* ignored where it is -1 */
+        {.fd = probe->capture_fd, .events = POLLIN}, /* ignored if it is -1 */
     };
     int64_t slice = left / NS_PER_MS + 1;
     int ready = poll(fds, 2, (int)(slice < LOOK_MS ? slice : LOOK_MS));
@@ -247,7 +247,7 @@ int pyr_probe_wait(struct pyr_probe *probe) {
     return probe->status;
 }
 
-/* Waits until the helper is a zombie, at most `milliseconds`. Where the kernel has no pidfd (before
+/* Waits until the helper is a zombie, at most `milliseconds`. If the kernel has no pidfd (before
  * 5.3) it is looked for again and again. */
 static bool wait_for_end(struct pyr_probe *probe, int milliseconds) {
     int64_t limit = now_ns() + milliseconds * NS_PER_MS;

@@ -1,4 +1,4 @@
-/* The caller's side of a probe: spawn the helper, gather its frames and the words on its stderr,
+/* The caller's side of a probe: spawn the helper, collect its frames and what it prints on stderr,
  * hold the deadline, kill, reap. Three calls, so that an interpreter can run its signal handlers
  * in between, and one that makes pyr_probe_finish safe from the first moment on:
  *
@@ -45,7 +45,7 @@ struct pyr_probe {
     int64_t deadline_ns;
     int64_t elapsed_ns;
     uint32_t frames_used;    /* whole frames, all of them valid */
-    uint32_t frames_pending; /* bytes behind them of a frame that is still on its way */
+    uint32_t frames_pending; /* bytes after them of a frame that is not complete */
     uint32_t capture_used;
     char frames[PYR_PROBE_FRAMES_SIZE];
     char capture[PYR_PROBE_CAPTURE_SIZE];
@@ -65,12 +65,12 @@ int pyr_probe_wait(struct pyr_probe *probe);
  * was started, and when called twice. */
 void pyr_probe_finish(struct pyr_probe *probe);
 
-/* Lets array[0] to array[count - 1] point to the NUL-terminated strings that lie one behind the
- * other at `text`; the NULL behind them is the caller's. */
+/* Lets array[0] to array[count - 1] point to the NUL-terminated strings that follow one another at
+ * `text`. The caller terminates the array. */
 void pyr_strings_point(char *array[], char *text, size_t count);
 
 /* How many of the `length` bytes at `bytes` are whole, valid frames of this nonce; -1 if one is
- * not. Sets *done where the last of them says that the helper is done. */
+ * not. Sets *done if the last of them says that the helper is done. */
 int64_t pyr_wire_scan(const char *bytes, size_t length, uint64_t nonce, int *done);
 
 #endif

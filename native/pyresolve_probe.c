@@ -1,9 +1,9 @@
-/* pyresolve-probe: is a library fit to be loaded? One line and an exit status, for probes that
- * cannot afford to start an interpreter.
+/* pyresolve-probe: does a library load? One line and an exit status, for probes that cannot afford
+ * to start an interpreter.
  *
- * This program only supervises: the library is loaded by the helper, which is dynamic. It is static
- * itself, so that an environment in which no dynamic program starts is something to report. A
- * library that kills its parent ends it without a line; the exit status is then not that of an OK.
+ * This program only supervises: the helper, which is dynamic, loads the library. This program is
+ * static, so that it can report an environment in which no dynamic program starts. A library that
+ * kills its parent ends it without a line; the exit status is then not that of OK.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,16 +18,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "clock.h"
+#include "line.h"
+#include "preload.h"
 #include "trial.h"
 
-/* Below 1 s, which is the default of a Kubernetes probe, by what ending takes at worst. */
+/* A Kubernetes probe waits 1 s by default; to end takes 0.15 s at most. */
 #define TIMEOUT_DEFAULT 0.8
 #define TIMEOUT_MAX (365.0 * 86400)
 
 #define BESIDE "/../libexec/pyresolve/" /* where the helper lies, from here */
 
 enum {
-    EXIT_NO_ANSWER = 1, /* nobody who looks at no more than this may read OK */
+    EXIT_NO_ANSWER = 1, /* must be nonzero: callers may check only the status */
     EXIT_USAGE = 2,
 };
 
@@ -85,7 +88,7 @@ static double timeout_of(const char *text) {
     return seconds;
 }
 
-/* getopt tells a letter by itself, and of a word only where it stands. */
+/* getopt reports a letter by itself, and a word only by its position. */
 _Noreturn static void unknown_option(const char *word) {
     if (optopt != 0 && strncmp(word, "--", 2) != 0) {
         refuse("there is no option -%c", optopt);
@@ -151,8 +154,8 @@ static char *joined(const char *directory, const char *between, const char *name
     return path;
 }
 
-/* A path is absolute for the loader, which reads LD_PRELOAD wherever the process may be. Not
- * normalized: `link/..` is not where it seems to be. */
+/* Paths are made absolute, since LD_PRELOAD is read in whatever directory a process starts. They
+ * are not normalized: `link/..` depends on where the link leads. */
 static char **absolute(char **libraries, uint32_t count) {
     char directory[PATH_MAX] = "";
     char **paths = calloc(count, sizeof *paths);
@@ -172,7 +175,7 @@ static char **absolute(char **libraries, uint32_t count) {
     return paths;
 }
 
-/* The directory of this very file: a link to it may lie anywhere. */
+/* The directory of this file: a link to it may lie anywhere. */
 static const char *own_directory(void) {
     static char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -189,24 +192,29 @@ static const char *own_directory(void) {
 
 /* --- this process */
 
-/* Whatever it was started with must change neither what it does nor what a library sees. Its own
- * descriptors must not take the place of the standard ones. Returns one of /dev/null. */
-static int begin(void) {
+/* Resets what this process inherited and what would change what a library sees: its signals and
+ * its standard input. Closed standard streams are opened, so that no descriptor of this program
+ * takes their place. */
+static bool begin(void) {
     int null;
     do {
         null = open("/dev/null", O_RDWR | O_CLOEXEC);
     } while (null >= 0 && null <= STDERR_FILENO);
-    for (int number = 1; number <= SIGSYS; number++) { /* real-time signals nobody ignores */
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        close(null);
+    }
+    for (int number = 1; number <= SIGSYS; number++) { /* no program ignores real-time signals */
         signal(number, SIG_DFL);
     }
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    return null;
+    return null >= 0;
 }
 
-/* A supervisor kills all that is its child. One that was another program before may have children,
- * and PID 1 is given those of others: there a fresh process does the work. */
+/* A supervisor kills all its children. A process that was another program before may have some, and
+ * PID 1 inherits those of others: there a fresh process does the work. */
 static void make_fresh(void) {
     siginfo_t info;
     bool childless = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0;
@@ -240,35 +248,107 @@ _Noreturn static void die_of(int number) {
     _exit(128 + number);
 }
 
-static bool check_all(const struct options *options, int null, struct pyr_tally *tally) {
+/* Says on stderr what failed. */
+static bool cannot_check(const struct pyr_tester *tester) {
+    const char *call = tester->failed_call, *error = strerror(tester->sys_errno);
+    fputs("pyresolve-probe: no check is possible: ", stderr);
+    if (strcmp(call, PYR_CALL_RECORDS) == 0) {
+        fputs("a library's process could not reach this one through /proc: mount it\n", stderr);
+    } else if (strcmp(call, "execve") == 0) {
+        fprintf(stderr,
+                "%s: %s\n"
+                "pyresolve-probe: reinstall pyresolve-native; to have this program elsewhere link"
+                " to it\n",
+                tester->helper, error);
+    } else {
+        fprintf(stderr, "%s: %s\n", call, error);
+    }
+    return false;
+}
+
+static bool rehearse(struct pyr_tester *tester, const char *path, struct pyr_outcome *outcome) {
+    const char *variable;
+    char **environment = pyr_preload_first(environ, path, &variable);
+    if (variable) {
+        fprintf(stderr,
+                "pyresolve-probe: %s cannot be preloaded: its path holds what %s does not take"
+                " literally; move the environment to a path without it\n",
+                path, variable);
+        return false;
+    }
+    if (!environment) {
+        give_up("malloc");
+    }
+    struct pyr_child child;
+    if (!pyr_rehearsal_start(tester, path, environment, &child)) {
+        return cannot_check(tester);
+    }
+    pyr_supervisor_wait(tester->supervisor, &child, 1);
+    return pyr_rehearsal_finish(tester, path, environment, &child, outcome) || cannot_check(tester);
+}
+
+static bool check_one(const struct options *options, struct pyr_tester *tester, const char *path,
+                      struct pyr_outcome *outcome) {
+    if (pyr_classify_file(path, outcome)) {
+        return true;
+    }
+    if (tester->supervisor->deadline <= now_ns()) {
+        pyr_classify_late(outcome);
+        return true;
+    }
+    if (options->mode == PYR_PRELOAD) {
+        return rehearse(tester, path, outcome);
+    }
+    return pyr_tester_load(tester, path, environ, outcome) || cannot_check(tester);
+}
+
+/* The detail lives as long as this process. */
+static struct pyr_line_check line_check(const struct options *options, const char *library,
+                                        const struct pyr_outcome *outcome) {
+    static char detail[PYR_WIRE_TEXT_MAX];
+    if (outcome->status == PYR_TIMED_OUT ||
+        (outcome->status == PYR_BROKEN_ENVIRONMENT && outcome->fields[0] == '\0')) {
+        snprintf(detail, sizeof detail, "%g s", options->timeout);
+    } else {
+        pyr_outcome_detail(outcome, detail);
+    }
+    return (struct pyr_line_check){
+        .verdict = (int32_t)pyr_status_verdict(outcome->status),
+        .status = pyr_status_name(outcome->status),
+        .detail = strdup(detail),
+        .name = library,
+    };
+}
+
+static bool check_all(const struct options *options, struct pyr_line_check *checks) {
     const char *directory = own_directory();
+    struct pyr_supervisor supervisor;
     struct pyr_tester tester = {
-        .mode = options->mode,
-        .timeout = options->timeout,
+        .supervisor = &supervisor,
         .helper = joined(directory, BESIDE, "pyresolve-helper"),
         .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
-        .environment = environ,
-        .null = null,
     };
     char **paths = absolute(options->libraries, options->count);
-    bool answered = pyr_tester_begin(&tester);
+    pyr_supervisor_begin(&supervisor, (int64_t)(options->timeout * (double)NS_PER_S));
+    bool answered = pyr_tester_open(&tester) || cannot_check(&tester);
     for (uint32_t i = 0; answered && i < options->count; i++) {
-        struct pyr_outcome outcome = {.name = options->libraries[i]};
-        answered = pyr_tester_check(&tester, paths[i], &outcome);
+        struct pyr_outcome outcome;
+        answered = check_one(options, &tester, paths[i], &outcome);
         if (answered) {
-            pyr_tally_add(tally, &outcome);
+            checks[i] = line_check(options, options->libraries[i], &outcome);
+            answered = checks[i].detail != NULL;
         }
     }
-    if (tester.supervisor.told) {
-        die_of(tester.supervisor.told);
+    if (supervisor.stop_signal) {
+        die_of(supervisor.stop_signal);
     }
     return answered;
 }
 
 /* The exit status is the answer, whether or not anybody takes the line. */
-static void say(const struct pyr_tally *tally) {
-    char line[PYR_BRIEF_WIDTH + 2];
-    pyr_brief_line(tally, line);
+static void print_line(const struct pyr_line_check *checks, uint32_t count) {
+    char line[PYR_LINE_WIDTH + 2];
+    pyr_line_write(checks, count, line);
     size_t length = strlen(line);
     line[length++] = '\n';
     signal(SIGPIPE, SIG_IGN);
@@ -278,16 +358,19 @@ static void say(const struct pyr_tally *tally) {
 }
 
 int main(int argc, char **argv) {
-    int null = begin();
+    bool ready = begin();
     struct options options = options_of(argc, argv);
-    if (null < 0) {
+    if (!ready) {
         give_up("/dev/null");
     }
     make_fresh();
-    struct pyr_tally tally = {.checks = 0};
-    if (!check_all(&options, null, &tally)) {
+    struct pyr_line_check *checks = calloc(options.count, sizeof *checks);
+    if (!checks) {
+        give_up("calloc");
+    }
+    if (!check_all(&options, checks)) {
         return EXIT_NO_ANSWER;
     }
-    say(&tally);
-    return (int)pyr_status_verdict(tally.worst.status);
+    print_line(checks, options.count);
+    return pyr_line_verdict(checks, options.count);
 }

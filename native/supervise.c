@@ -17,8 +17,8 @@ enum {
     LOOK_MS = 2,  /* how often to look for new children: no signal tells that one was adopted */
 };
 
-/* SIGCHLD is waited for. The others say that the caller waits no longer, or is gone. All of them
- * are blocked, so that none is lost between two calls. */
+/* SIGCHLD, and the signals which say that the caller stopped waiting or is gone. All are blocked,
+ * so that none is lost between two calls. */
 static sigset_t awaited_signals(void) {
     static const int awaited[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     sigset_t signals;
@@ -31,17 +31,17 @@ static sigset_t awaited_signals(void) {
 
 void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns) {
     self->deadline = now_ns() + timeout_ns;
-    self->told = 0;
+    self->stop_signal = 0;
     sigset_t signals = awaited_signals();
     sigprocmask(SIG_BLOCK, &signals, &self->mask);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* No core of a crash that was provoked. Zero would still start a core handler that is a pipe;
-     * one byte stops both kinds (core(5)). */
+    /* No core dump of a crash that a target causes. A limit of 0 would still start a core handler
+     * that is a pipe; 1 stops both kinds (core(5)). */
     setrlimit(RLIMIT_CORE, &(struct rlimit){.rlim_cur = 1, .rlim_max = 1});
 }
 
-/* The group is the child's own, so that a target which signals its process group does not reach
- * the supervisor. */
+/* The child gets its own process group, so that a target which signals its group does not reach the
+ * supervisor. */
 static void child_begin(const struct pyr_supervisor *self, pid_t supervisor) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -63,22 +63,22 @@ pid_t pyr_supervisor_fork(const struct pyr_supervisor *self) {
 struct spawned {
     const struct pyr_supervisor *self;
     pid_t supervisor;
-    void (*image)(void *);
+    void (*exec_child)(void *);
     void *argument;
 };
 
 static int child_main(void *argument) {
     const struct spawned *spawned = argument;
     child_begin(spawned->self, spawned->supervisor);
-    spawned->image(spawned->argument);
+    spawned->exec_child(spawned->argument);
     _exit(EXIT_FAILURE);
 }
 
-/* No signal handler of this process can run in the child: there is none. */
-pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
+/* This process has no signal handler that could run in the child. */
+pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*exec_child)(void *),
                            void *argument) {
-    struct spawned spawned = {self, getpid(), image, argument};
-#ifdef __SANITIZE_ADDRESS__ /* it knows the stacks of threads, and no others */
+    struct spawned spawned = {self, getpid(), exec_child, argument};
+#ifdef __SANITIZE_ADDRESS__ /* it reports every stack that belongs to no thread */
     pid_t pid = fork();
     return pid == 0 ? child_main(&spawned) : pid;
 #else
@@ -87,7 +87,7 @@ pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void
 #endif
 }
 
-/* Waits until `limit`, or for one of the signals, whose number it returns. */
+/* Waits until `limit` or for one of the signals. Returns its number, or -1. */
 static int wait_for_signal(const sigset_t *signals, int64_t limit) {
     int64_t left = limit - now_ns();
     if (left <= 0) {
@@ -97,9 +97,8 @@ static int wait_for_signal(const sigset_t *signals, int64_t limit) {
     return sigtimedwait(signals, NULL, &timeout);
 }
 
-/* Reaps all that has ended, and notes how those of the children did. Returns false where nobody is
- * left. */
-static bool reap(struct pyr_child *children, size_t count, enum pyr_wire_end end) {
+/* Reaps all that has ended, and records how the children ended. Returns false if none is left. */
+static bool reap(struct pyr_child *children, size_t count, enum pyr_child_end end) {
     for (;;) {
         int status;
         pid_t ended = waitpid(-1, &status, WNOHANG);
@@ -107,7 +106,7 @@ static bool reap(struct pyr_child *children, size_t count, enum pyr_wire_end end
             return ended == 0;
         }
         for (size_t i = 0; i < count; i++) {
-            if (children[i].pid == ended && children[i].end == PYR_WIRE_END_STUCK) {
+            if (children[i].pid == ended && children[i].end == PYR_CHILD_STUCK) {
                 children[i].end = end;
                 children[i].status = status;
             }
@@ -117,32 +116,32 @@ static bool reap(struct pyr_child *children, size_t count, enum pyr_wire_end end
 
 static bool all_have_ended(const struct pyr_child *children, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (children[i].end == PYR_WIRE_END_STUCK) {
+        if (children[i].end == PYR_CHILD_STUCK) {
             return false;
         }
     }
     return true;
 }
 
-/* Waits until the deadline, which a signal brings forward. An end that is seen later comes too
- * late, or else it would depend on the scheduler. */
+/* Waits until the deadline, or until a signal tells this process to end. An exit noticed after the
+ * deadline counts as a timeout, or verdicts would depend on scheduling. */
 static void wait_until_deadline(struct pyr_supervisor *self, struct pyr_child *children,
                                 size_t count) {
     sigset_t signals = awaited_signals();
     while (now_ns() < self->deadline) {
-        reap(children, count, PYR_WIRE_END_BY_ITSELF);
+        reap(children, count, PYR_CHILD_ENDED);
         if (all_have_ended(children, count)) {
             return;
         }
         int number = wait_for_signal(&signals, self->deadline);
         if (number > 0 && number != SIGCHLD) {
-            self->told = number;
+            self->stop_signal = number;
             self->deadline = 0;
         }
     }
 }
 
-/* Returns false where nothing names them: no /proc, or a kernel without this file. */
+/* Returns false if the children cannot be enumerated: no /proc, or a kernel without this file. */
 static bool kill_children(void) {
     char list[4096];
     int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
@@ -158,24 +157,24 @@ static bool kill_children(void) {
     for (char *at = list;; at = end) {
         long pid = strtol(at, &end, 10);
         if (end == at || *end == '\0') {
-            return true; /* a number at the very end may be cut: it comes again */
+            return true; /* a number at the very end may be cut: the list is read again */
         }
         kill((pid_t)pid, SIGKILL);
     }
 }
 
-/* As a subreaper this process inherits all that the target has started, daemons included. A killed
- * child hands its own children over in turn, so the list is read until it is empty. No single one
- * is waited for: one that is traced by another ends only after that, and an uninterruptible sleep
- * may outlast us. */
+/* As a subreaper this process inherits all that the target started, daemons included (prctl(2)). A
+ * killed child leaves its own children to this process, so the list is read until it is empty. No
+ * single one is waited for: a traced child ends only after its tracer, and an uninterruptible sleep
+ * may last longer than this process. */
 static void end_descendants(struct pyr_child *children, size_t count) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     int64_t limit = now_ns() + END_MS * NS_PER_MS;
-    while (reap(children, count, PYR_WIRE_END_KILLED) && now_ns() < limit) {
+    while (reap(children, count, PYR_CHILD_KILLED) && now_ns() < limit) {
         if (!kill_children() && all_have_ended(children, count)) {
-            return; /* the others have no names */
+            return; /* without that list the descendants cannot be enumerated */
         }
         wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
     }
@@ -183,25 +182,25 @@ static void end_descendants(struct pyr_child *children, size_t count) {
 
 void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        children[i].end = PYR_WIRE_END_STUCK;
+        children[i].end = PYR_CHILD_STUCK;
         children[i].status = 0;
     }
     wait_until_deadline(self, children, count);
     for (size_t i = 0; i < count; i++) {
-        if (children[i].end == PYR_WIRE_END_STUCK) {
+        if (children[i].end == PYR_CHILD_STUCK) {
             kill(children[i].pid, SIGKILL);
         }
     }
     end_descendants(children, count);
 }
 
-/* Named through this process and not inherited: constructors run before the child's main, and may
- * close every descriptor that they find. */
-struct pyr_board *pyr_board_publish(char path[PYR_BOARD_PATH_SIZE]) {
-    int fd = memfd_create("pyresolve-board", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof(struct pyr_board)) < 0) {
+/* The child opens it through /proc and does not inherit it: constructors run before its main, and
+ * may close every descriptor. */
+struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE]) {
+    int fd = memfd_create("pyresolve-records", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(struct pyr_records)) < 0) {
         return NULL;
     }
-    snprintf(path, PYR_BOARD_PATH_SIZE, "/proc/%ld/fd/%d", (long)getpid(), fd);
-    return pyr_board_map(fd);
+    snprintf(path, PYR_RECORDS_PATH_SIZE, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    return pyr_records_map(fd);
 }

@@ -10,42 +10,48 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "board.h"
+#include "records.h"
 
 enum {
-    PYR_BOARD_PATH_SIZE = 64,
+    PYR_RECORDS_PATH_SIZE = 64,
 };
 
 struct pyr_supervisor {
-    int64_t deadline; /* monotonic ns; 0 once there is nobody left to wait for */
-    int told;         /* the signal that brought it forward, or 0 */
-    sigset_t mask;    /* of signals, as a child is to have it */
+    int64_t deadline; /* monotonic ns; 0 after stop_signal */
+    int stop_signal;  /* the signal that told this process to end, or 0 */
+    sigset_t mask;    /* the signal mask that children get */
 };
 
-/* Makes a supervisor of this process; the time begins now. */
+/* Makes this process a supervisor. The timeout begins now. */
 void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns);
 
-/* As fork(2). The child is in a group of its own and dies with its supervisor. */
+/* As fork(2). The child is in its own process group and is killed when the supervisor ends. */
 pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
 
-/* The same for a child that is to be another program: `image` ends in an exec, or returns where
- * that fails. It runs in this process's memory, which costs less than a copy, while this process
- * waits. */
-pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*image)(void *),
+/* The same for a child that becomes another program: `exec_child` ends in an exec, or returns if
+ * that fails. It runs in this process's memory while this process waits, as after vfork(2), which
+ * costs less than a copy: it must not allocate. */
+pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*exec_child)(void *),
                            void *argument);
+
+enum pyr_child_end {
+    PYR_CHILD_ENDED,
+    PYR_CHILD_KILLED, /* because its time was up */
+    PYR_CHILD_STUCK,  /* killed as well, and still there: it sleeps in the kernel */
+};
 
 struct pyr_child {
     pid_t pid;
-    enum pyr_wire_end end;
+    enum pyr_child_end end;
     int status; /* as waitpid gives it, 0 of one that is stuck */
 };
 
-/* Waits for the end of all the children, or puts one to them when time is up, and kills what they
- * left behind, for which it takes 150 ms at most. They bring their pids. */
+/* Waits until all the children have ended, or kills them at the deadline. Then kills what they left
+ * behind, which takes at most 150 ms. The caller fills in the pids. */
 void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count);
 
-/* A board for a child that is exec'd and finds it by `path`. Returns NULL and sets errno where that
- * fails. */
-struct pyr_board *pyr_board_publish(char path[PYR_BOARD_PATH_SIZE]);
+/* Records for a child that is exec'd and opens them at `path`. Returns NULL and sets errno on
+ * failure. */
+struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE]);
 
 #endif

@@ -2,9 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,22 +12,23 @@
 
 #define STUB_PRELOAD "/proc/self/fd/4" /* PYR_WIRE_STUB_FD */
 
-/* What the child is to become. */
+/* What a child becomes. */
 struct image {
-    struct pyr_tester *tester;
+    const struct pyr_tester *tester;
     char **arguments;
     char **environment;
     int stub; /* a descriptor, or -1 */
 };
 
-static bool cannot(const char *what) {
-    fprintf(stderr, "pyresolve-probe: no check is possible: %s: %s\n", what, strerror(errno));
+static bool failed(struct pyr_tester *self, const char *call) {
+    self->failed_call = call;
+    self->sys_errno = errno;
     return false;
 }
 
 /* A file of fixed size: a child that prints without end fills neither memory nor a pipe. */
 static int capture_open(void) {
-    int fd = memfd_create("pyresolve-words", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create("pyresolve-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, PYR_CAPTURE_SIZE) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0) {
         return -1;
@@ -37,178 +36,156 @@ static int capture_open(void) {
     return fd;
 }
 
-/* The child has moved the offset that it shares with this process, maybe to nonsense. */
+/* The child shares the file offset, and may have moved it anywhere. */
 static struct pyr_text captured(const struct pyr_tester *self) {
-    static char words[PYR_CAPTURE_SIZE];
-    if (self->capture < 0) {
-        return (struct pyr_text){words, 0};
-    }
+    static char bytes[PYR_CAPTURE_SIZE];
     off_t end = lseek(self->capture, 0, SEEK_CUR);
     size_t length = end < 0 || end > PYR_CAPTURE_SIZE ? PYR_CAPTURE_SIZE : (size_t)end;
-    ssize_t got = pread(self->capture, words, length, 0);
-    return (struct pyr_text){words, got < 0 ? 0 : (size_t)got};
+    ssize_t got = pread(self->capture, bytes, length, 0);
+    return (struct pyr_text){bytes, got < 0 ? 0 : (size_t)got};
 }
 
-/* Only the loader's words in a process with preloads are needed; dlerror's come with the frames. */
-bool pyr_tester_begin(struct pyr_tester *self) {
-    pyr_supervisor_begin(&self->supervisor, (int64_t)(self->timeout * 1e9));
-    self->capture = self->mode == PYR_PRELOAD ? capture_open() : -1;
-    if (self->mode == PYR_PRELOAD && self->capture < 0) {
-        return cannot("memfd_create");
-    }
-    self->board = pyr_board_publish(self->board_path);
-    return self->board || cannot("memfd_create");
+bool pyr_tester_open(struct pyr_tester *self) {
+    self->capture = capture_open();
+    self->records = self->capture < 0 ? NULL : pyr_records_publish(self->records_path);
+    return self->records || failed(self, "memfd_create");
 }
 
-/* Ends in the image, in memory that is still this process's own. */
-static void become(void *argument) {
-    struct image *image = argument;
+/* Runs in the memory of the supervisor until the exec. */
+static void exec_child(void *argument) {
+    const struct image *image = argument;
     const struct pyr_tester *tester = image->tester;
-    int output = tester->capture < 0 ? tester->null : tester->capture;
-    dup2(tester->null, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
+    dup2(tester->capture, STDOUT_FILENO);
+    dup2(tester->capture, STDERR_FILENO);
     unsigned first = STDERR_FILENO + 1;
     if (image->stub >= 0) {
         dup2(image->stub, PYR_WIRE_STUB_FD);
+        fcntl(PYR_WIRE_STUB_FD, F_SETFD, 0); /* dup2 onto itself leaves it close-on-exec */
+        close(PYR_WIRE_REPORT_FD);
         first = PYR_WIRE_STUB_FD + 1;
     }
     syscall(SYS_close_range, first, ~0U, 0);
     execve(image->arguments[0], image->arguments, image->environment);
-    pyr_board_post(tester->board, PYR_WIRE_NOT_RUN, errno, 0, NULL);
+    pyr_records_add(tester->records, PYR_WIRE_NOT_RUN, errno, 0, NULL);
 }
 
-/* Did the helper run at all, and did it reach the board? */
-static bool is_answer(const struct pyr_tester *self, const struct pyr_trial *trial) {
+static bool start(struct pyr_tester *self, const struct image *image, struct pyr_child *child) {
+    pyr_records_clear(self->records);
+    lseek(self->capture, 0, SEEK_SET);
+    child->pid = pyr_supervisor_spawn(self->supervisor, exec_child, (void *)image);
+    return child->pid >= 0 || failed(self, "clone");
+}
+
+/* Was the helper run at all? */
+static bool is_run(struct pyr_tester *self, const struct pyr_trial *trial) {
     struct pyr_wire_frame head;
     const char *text;
-    for (uint32_t at = 0; pyr_board_next(self->board, &at, &head, &text);) {
+    for (uint32_t at = 0; pyr_records_next(self->records, &at, &head, &text);) {
         if (head.kind == PYR_WIRE_NOT_RUN) {
             errno = (int)head.a;
-            cannot(self->helper);
-            fputs("pyresolve-probe: reinstall pyresolve-native; to have this program elsewhere link"
-                  " to it\n",
-                  stderr);
-            return false;
+            return failed(self, "execve");
         }
     }
-    if (!pyr_trial_started(trial) && WIFEXITED(trial->status) &&
-        WEXITSTATUS(trial->status) == PYR_WIRE_NO_BOARD_STATUS) {
-        fputs("pyresolve-probe: no check is possible: a library's process could not reach this one"
-              " through /proc: mount it\n",
-              stderr);
-        return false;
+    struct pyr_text said = trial->captured;
+    if (!pyr_trial_started(trial) && WIFEXITED(trial->child.status) &&
+        WEXITSTATUS(trial->child.status) == PYR_RECORDS_LOST_STATUS &&
+        memmem(said.at, said.length, PYR_RECORDS_LOST, strlen(PYR_RECORDS_LOST))) {
+        errno = ENOENT;
+        return failed(self, PYR_CALL_RECORDS);
     }
     return true;
 }
 
-/* Runs the helper and fills in how it ended. */
-static bool try_image(struct pyr_tester *self, struct image *image, struct pyr_trial *trial) {
-    pyr_board_clear(self->board);
-    if (self->capture >= 0) {
-        lseek(self->capture, 0, SEEK_SET);
+bool pyr_tester_load(struct pyr_tester *self, const char *name, char **environment,
+                     struct pyr_outcome *outcome) {
+    char *arguments[] = {(char *)self->helper, "open",       self->records_path,
+                         (char *)self->stub,   (char *)name, NULL};
+    struct image image = {.tester = self, .arguments = arguments, .stub = -1};
+    image.environment = pyr_preload_none(environment);
+    struct pyr_trial trial = {.name = name, .mode = PYR_DLOPEN, .records = self->records};
+    if (!image.environment) {
+        return failed(self, "malloc");
     }
-    pid_t pid = pyr_supervisor_spawn(&self->supervisor, become, image);
-    if (pid < 0) {
-        return cannot("clone");
+    if (!start(self, &image, &trial.child)) {
+        return false;
     }
-    struct pyr_child child = {.pid = pid};
-    pyr_supervisor_wait(&self->supervisor, &child, 1);
-    trial->in_time = child.end == PYR_WIRE_END_BY_ITSELF;
-    trial->status = child.status;
-    self->late = !trial->in_time;
-    trial->board = self->board;
-    trial->words = captured(self);
-    return is_answer(self, trial);
+    pyr_supervisor_wait(self->supervisor, &trial.child, 1);
+    trial.captured = captured(self);
+    if (!is_run(self, &trial)) {
+        return false;
+    }
+    pyr_classify(&trial, outcome);
+    return true;
 }
 
-static bool try_open(struct pyr_tester *self, struct pyr_trial *trial) {
-    char *arguments[] = {(char *)self->helper, "open", self->board_path, (char *)self->stub,
-                         (char *)trial->name,  NULL};
-    struct image image = {
-        .tester = self,
-        .arguments = arguments,
-        .environment = pyr_preload_none(self->environment),
-        .stub = -1,
-    };
-    return image.environment ? try_image(self, &image, trial) : cannot("malloc");
-}
+/* --- rehearsals */
 
-static bool try_preload(struct pyr_tester *self, char **environment, struct pyr_trial *trial) {
-    char *arguments[] = {(char *)self->helper, "observe", self->board_path, (char *)trial->name,
-                         NULL};
-    struct image image = {
-        .tester = self,
-        .arguments = arguments,
-        .environment = environment,
-        .stub = trial->stub ? open(self->stub, O_RDONLY | O_CLOEXEC) : -1,
-    };
-    if (trial->stub && image.stub < 0) {
-        return cannot(self->stub);
+static bool rehearsal_start(struct pyr_tester *self, const char *name, char **environment,
+                            bool with_stub, struct pyr_child *child) {
+    char *arguments[] = {(char *)self->helper, "observe", self->records_path, (char *)name, NULL};
+    struct image image = {.tester = self, .arguments = arguments, .stub = -1};
+    image.environment = with_stub ? pyr_preload_last(environment, STUB_PRELOAD) : environment;
+    if (!image.environment) {
+        return failed(self, "malloc");
     }
-    bool answered = environment ? try_image(self, &image, trial) : cannot("malloc");
+    if (with_stub && (image.stub = open(self->stub, O_RDONLY | O_CLOEXEC)) < 0) {
+        return failed(self, "open of the stub driver");
+    }
+    bool started = start(self, &image, child);
     if (image.stub >= 0) {
         close(image.stub);
     }
-    return answered;
+    return started;
 }
 
-static bool check_preload(struct pyr_tester *self, struct pyr_trial *trial,
-                          struct pyr_outcome *outcome) {
-    const char *variable;
-    char **environment = pyr_preload_first(self->environment, trial->name, &variable);
-    if (variable) {
-        fprintf(stderr,
-                "pyresolve-probe: %s cannot be preloaded: its path holds what %s does not take"
-                " literally; move the environment to a path without it\n",
-                trial->name, variable);
+bool pyr_rehearsal_start(struct pyr_tester *self, const char *name, char **environment,
+                         struct pyr_child *child) {
+    return rehearsal_start(self, name, environment, false, child);
+}
+
+static bool rehearse(struct pyr_tester *self, char **environment, struct pyr_trial *trial) {
+    if (!environment) {
+        return failed(self, "malloc");
+    }
+    if (!rehearsal_start(self, trial->name, environment, trial->stub, &trial->child)) {
         return false;
     }
-    if (!try_preload(self, environment, trial)) {
+    pyr_supervisor_wait(self->supervisor, &trial->child, 1);
+    trial->captured = captured(self);
+    return is_run(self, trial);
+}
+
+bool pyr_rehearsal_finish(struct pyr_tester *self, const char *name, char **environment,
+                          const struct pyr_child *child, struct pyr_outcome *outcome) {
+    struct pyr_trial trial = {
+        .name = name,
+        .mode = PYR_PRELOAD,
+        .child = *child,
+        .records = self->records,
+        .captured = captured(self),
+    };
+    if (!is_run(self, &trial)) {
         return false;
     }
-    pyr_judge(trial, outcome);
+    pyr_classify(&trial, outcome);
     if (pyr_outcome_lacks_driver(outcome)) {
-        trial->stub = true;
-        if (!try_preload(self, pyr_preload_last(environment, STUB_PRELOAD), trial)) {
+        trial.stub = true;
+        if (!rehearse(self, environment, &trial)) {
             return false;
         }
-        pyr_judge(trial, outcome);
+        pyr_classify(&trial, outcome);
     }
-    if (outcome->status == PYR_TIMED_OUT || pyr_trial_started(trial)) {
+    if (outcome->status == PYR_TIMED_OUT || pyr_trial_started(&trial)) {
         return true;
     }
-    /* Nothing started: does anything without the hook? */
-    trial->stub = false;
-    if (!try_preload(self, pyr_preload_without(environment, trial->name), trial)) {
+    /* Nothing started. Does anything start without the hook? */
+    trial.stub = false;
+    if (!rehearse(self, pyr_preload_without(environment, name), &trial)) {
         return false;
     }
-    if (!pyr_trial_started(trial)) {
-        pyr_judge_broken(trial, outcome);
+    if (!pyr_trial_started(&trial)) {
+        pyr_classify_broken(&trial, outcome);
     }
-    return true;
-}
-
-bool pyr_tester_check(struct pyr_tester *self, const char *name, struct pyr_outcome *outcome) {
-    int error;
-    if (pyr_judge_file(name, outcome, &error)) {
-        return true;
-    }
-    if (error) {
-        errno = error;
-        return cannot(name);
-    }
-    if (self->late) {
-        pyr_judge_late(self->timeout, outcome);
-        return true;
-    }
-    struct pyr_trial trial = {.name = name, .mode = self->mode, .timeout = self->timeout};
-    if (self->mode == PYR_PRELOAD) {
-        return check_preload(self, &trial, outcome);
-    }
-    if (!try_open(self, &trial)) {
-        return false;
-    }
-    pyr_judge(&trial, outcome);
+    pyr_records_clear(self->records); /* those of the hook's process are gone */
     return true;
 }

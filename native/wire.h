@@ -1,6 +1,6 @@
-/* The frames that a helper sends to its caller over the report pipe. One frame, one write of at
- * most PIPE_BUF bytes: frames are never torn. Both ends are built together and run on one machine,
- * so the struct is the format. No functions here. */
+/* The frames that a helper sends to its caller over the report pipe. Each is sent with one write
+ * of at most PIPE_BUF bytes, so that none is torn. Both ends are built together and run on one
+ * machine: the struct is the format. */
 #ifndef PYR_WIRE_H
 #define PYR_WIRE_H
 
@@ -10,29 +10,23 @@
 #define PYR_WIRE_MAGIC UINT32_C(0x50595231)
 
 enum {
-    PYR_WIRE_VERSION = 1,
+    PYR_WIRE_VERSION = 2,
     PYR_WIRE_HEAD_SIZE = 40,
     PYR_WIRE_TEXT_MAX = PIPE_BUF - PYR_WIRE_HEAD_SIZE,
-    PYR_WIRE_REPORT_FD = 3, /* where the helper finds the write end */
-    PYR_WIRE_STUB_FD = 4,   /* where a rehearsed process finds the stub driver: LD_PRELOAD names it
-                               through /proc/self/fd, since a path may hold a separator */
-};
-
-/* What a child says where it cannot answer, for which it needs /proc, and how it ends then. */
-#define PYR_WIRE_NO_BOARD "pyresolve-helper cannot open"
-enum {
-    PYR_WIRE_NO_BOARD_STATUS = 121,
+    PYR_WIRE_REPORT_FD = 3, /* the write end, in the helper */
+    PYR_WIRE_STUB_FD = 4,   /* the stub driver, in a rehearsed process: LD_PRELOAD names it through
+                               /proc/self/fd, since a path may hold a separator */
 };
 
 enum pyr_wire_kind {
-    /* From the supervisor itself. */
-    PYR_WIRE_HELLO = 1, /* main was reached: the environment did not break the process */
-    PYR_WIRE_ENDED,     /* b: enum pyr_wire_end of the child that tried the target; a: its wait
-                           status, or the pid of one that is stuck */
+    /* From the supervisor. */
+    PYR_WIRE_HELLO = 1, /* main was reached: programs start in this environment */
+    PYR_WIRE_OUTCOME,   /* a: enum pyr_status, with PYR_WIRE_WITH_STUB; b: the pid of a child that
+                           outlived SIGKILL, or 0; text: the fields of struct pyr_outcome */
     PYR_WIRE_DONE,      /* the last frame */
     PYR_WIRE_FAILED,    /* the supervisor could not work; a: errno, text: the call that failed */
-    /* From a child that tries a target, passed on by the supervisor. */
-    PYR_WIRE_STARTED,   /* the child's own code runs */
+    /* From a child that tries a target. The supervisor judges them and passes some on. */
+    PYR_WIRE_STARTED,   /* main was reached */
     PYR_WIRE_LOAD,      /* a: enum pyr_wire_load bits; b: 1 loaded, 0 not; text: dlerror */
     PYR_WIRE_OBJECT,    /* text: path of a mapped object, as the loader names it */
     PYR_WIRE_RUNTIME,   /* a: cudaRuntimeGetVersion's answer, b: its status; text: path */
@@ -40,15 +34,13 @@ enum pyr_wire_kind {
                            text: path, or dlerror */
     PYR_WIRE_SYMBOL,    /* text: name, NUL, object that the process gets it from, NUL, object that
                            the target alone would get it from */
-    PYR_WIRE_UNDEFINED, /* text: a symbol of the target that nothing defines */
+    PYR_WIRE_UNDEFINED, /* text: a symbol that nothing defines, NUL, the object that uses it */
     PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed */
-    PYR_WIRE_FINISHED,  /* the child said all it had to say */
+    PYR_WIRE_FINISHED,  /* the child reported everything */
 };
 
-enum pyr_wire_end {
-    PYR_WIRE_END_BY_ITSELF,
-    PYR_WIRE_END_KILLED, /* because its time was up */
-    PYR_WIRE_END_STUCK,  /* killed, too, and still there: it sleeps in the kernel */
+enum {
+    PYR_WIRE_WITH_STUB = 1 << 8, /* the stub driver took the place of an absent one */
 };
 
 enum pyr_wire_load {
@@ -59,8 +51,9 @@ enum pyr_wire_load {
 
 /* In place of the status of a version function. */
 enum pyr_wire_answer {
-    PYR_WIRE_NOT_FOUND = -1,   /* no such library; the text is dlerror's */
+    PYR_WIRE_NOT_FOUND = -1,   /* the loader does not find the library; text: dlerror */
     PYR_WIRE_NO_FUNCTION = -2, /* the library has no such function */
+    PYR_WIRE_BROKEN = -3,      /* the loader finds it and cannot load it; text: dlerror */
 };
 
 struct pyr_wire_frame {

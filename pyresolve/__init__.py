@@ -1,18 +1,18 @@
 """Pick the build of a GPU hook library that will really load in the workers, and prove it.
 
-The names below are imported when they are first used: a launcher that imports pyresolve pays for
-it only where it calls it.
+The names below are imported when they are first used: a launcher that imports pyresolve and does
+not call it pays next to nothing.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers know it: the import of typing would cost 10 ms
+TYPE_CHECKING = False  # type checkers know this name; the import of typing would cost 10 ms
 
 if TYPE_CHECKING:
     from typing import Any
 
     from ._audit import Audit, Finding, audit
-    from ._check import check
+    from ._check.check import check
     from ._errors import (
         ConfigError,
         InterpreterError,
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
         ResolverError,
         UnrepresentablePathError,
     )
-    from ._pick import Choice, pick
-    from ._survey import driver, runtimes
-    from ._types import (
+    from ._model import (
         Driver,
         Evidence,
         LoadReport,
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
         Status,
         Verdict,
     )
+    from ._pick.pick import Choice, pick
+    from ._survey import driver, runtimes
     from .health.checks import Health
     from .health.monitor import HealthMonitor
 
@@ -83,10 +83,10 @@ _HOME = {
     "Health": "health.checks",
     "HealthMonitor": "health.monitor",
     "audit": "_audit",
-    "Choice": "_pick",
-    "check": "_check",
+    "Choice": "_pick.pick",
+    "check": "_check.check",
     "driver": "_survey",
-    "pick": "_pick",
+    "pick": "_pick.pick",
     "runtimes": "_survey",
 }
 
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands fo
         raise AttributeError(f"module 'pyresolve' has no attribute {name!r}")
     from importlib import import_module
 
-    home = _HOME.get(name, "_errors" if name.endswith("Error") else "_types")
+    home = _HOME.get(name, "_errors" if name.endswith("Error") else "_model")
     try:
         value = getattr(import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _elf, _overrides, _torch, _variants
+from . import _overrides
+from ._disk import elf, fault, torch
+from ._disk.files import same_file
 from ._environ import PRELOAD, parse_preload
 from ._errors import PyresolveError
-from ._files import same_file
+from ._model import ElfStatus, Status, Verdict
+from ._names import runtime_major, same_stem
 from ._native import ffi, lib
-from ._types import ElfStatus, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +36,9 @@ class Finding:
 class Audit:
     """What is true of a process.
 
-    `preload` is what LD_PRELOAD held when it was started (None where the process wrote its title
+    `preload` is what LD_PRELOAD held when it was started (None if the process wrote its title
     over that), `hook` the build of the hook that is
-    mapped (None where none is), `owner` the file that its `cudaMalloc` comes from (None where that
+    mapped (None if none is), `owner` the file that its `cudaMalloc` comes from (None if that
     is none, or cannot be told of another process). `runtimes` are the libcudart files that are
     mapped, `torch_runtime` the one that the torch in it was built to map.
     """
@@ -51,7 +53,7 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        """FAIL where there is any finding."""
+        """FAIL if there is any finding."""
         return Verdict.FAIL if self.findings else Verdict.OK
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,27 +82,27 @@ def audit(*, pid: int | None = None, stem: str = "torch_memory_saver_hook_mode_p
     """Return what is true of the process `pid`, by default of this one, about the hook `stem`.
 
     For use in a worker after its start, or on a node from another process of the same user. Raises
-    PyresolveError where the process is gone or may not be looked at.
+    PyresolveError if the process is gone or may not be looked at.
     """
     number = os.getpid() if pid is None else pid
     variables, mapped = _read(number)
     preload = None if variables is None else parse_preload(variables.get(PRELOAD))
     forced = os.path.basename((variables or {}).get(_overrides.PRELOAD, ""))  # noqa: PTH119
-    same_stem = _variants.same_stem(stem)
+    is_build = same_stem(stem)
     named = [
         item
         for item in preload or ()
-        if same_stem(name := os.path.basename(item)) or name == forced  # noqa: PTH119
+        if is_build(name := os.path.basename(item)) or name == forced  # noqa: PTH119
     ]
     took = next((path for item in named if (path := _mapped_as(item, mapped))), None)
-    hook = took or next((path for path in mapped if same_stem(path.name)), None)
+    hook = took or next((path for path in mapped if is_build(path.name)), None)
     own = number == os.getpid()
     seen = Audit(
         pid=number,
         preload=preload,
         hook=hook,
         owner=_own("cudaMalloc") if own else _first_of(preload or (), mapped, hook),
-        runtimes=tuple(path for path in mapped if _variants.runtime_major(path.name) is not None),
+        runtimes=tuple(path for path in mapped if runtime_major(path.name) is not None),
         torch_runtime=_torch_runtime(mapped),
         findings=(),
     )
@@ -119,9 +121,9 @@ def _about_the_hook(
             message=f"{process} was started without the hook in {PRELOAD}: {_RESTART}",
         )
     if took is None and named:
-        diagnosis = _elf.diagnose(_elf.read(named[0])) if "/" in named[0] else None
+        diagnosis = fault.find(named[0]) if "/" in named[0] else None
         why = diagnosis.message if diagnosis else f"{named[0]} was skipped by the loader"
-        program = _elf.read(f"/proc/{seen.pid}/exe")
+        program = elf.read(f"/proc/{seen.pid}/exe")
         if program.status is ElfStatus.SOUND and program.interpreter is None:
             why = "its program is linked statically, which makes LD_PRELOAD void: use a dynamic one"
         return Finding(
@@ -175,7 +177,7 @@ def _about_the_runtimes(seen: Audit) -> Iterator[Finding]:
 def _read(pid: int) -> tuple[dict[str, str] | None, tuple[Path, ...]]:
     """Return the environment that a process was started with, and the files that it maps.
 
-    The environment is None where the process wrote its title over it (setproctitle).
+    The environment is None if the process wrote its title over it (setproctitle).
     """
     directory = Path(f"/proc/{pid}")
     try:
@@ -211,13 +213,13 @@ def _own(symbol: str) -> Path | None:
 
 
 def _first_of(preload: tuple[str, ...], mapped: tuple[Path, ...], hook: Path | None) -> Path | None:
-    """Return where another process gets cudaMalloc from, None where only it could tell.
+    """Return where another process gets cudaMalloc from, None if only it could tell.
 
     What is preloaded comes before all that the program links itself. The first of it is known to
-    define it where it is the hook or a libcudart; of any other library that cannot be told.
+    define it if it is the hook or a libcudart; of any other library that cannot be told.
     """
     first = _mapped_as(preload[0], mapped) if preload else None
-    if first is None or (first != hook and _variants.runtime_major(first.name) is None):
+    if first is None or (first != hook and runtime_major(first.name) is None):
         return None
     return first
 
@@ -227,11 +229,11 @@ def _mapped_as(item: str, mapped: tuple[Path, ...]) -> Path | None:
     path = Path(item)
     if "/" not in item:
         return next((other for other in mapped if other.name == item), None)
-    if path in mapped:  # also where it is deleted by now
+    if path in mapped:  # also if it is deleted by now
         return path
     return next((other for other in mapped if same_file(other, path)), None)
 
 
 def _torch_runtime(mapped: tuple[Path, ...]) -> Path | None:
     library = next((path for path in mapped if path.name == "libc10_cuda.so"), None)
-    return _torch.runtime_by_rpath(library) if library else None
+    return torch.runtime_by_rpath(library) if library else None

@@ -71,7 +71,7 @@ def delta(
 
     LD_PRELOAD becomes the hook, the files of `preload`, then what was there, without other builds
     of the hook: elements whose file name is `same_stem`. LD_LIBRARY_PATH gets the directories of
-    `library_path` in front; where they are there already it stays as it is. Nothing else is
+    `library_path` in front; if they are there already it stays as it is. Nothing else is
     dropped, not even what the loader would ignore. The change merged, nothing is left to change.
 
     A file in a directory with a space is preloaded by its bare name, with its directory in front of

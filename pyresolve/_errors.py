@@ -1,20 +1,20 @@
-"""What can go wrong that is not a result: misuse, no answer, or a failure of our own."""
+"""Errors: misuse, no answer, or a failure of pyresolve itself. A broken library is a result."""
 
 from __future__ import annotations
 
 import copyreg
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ._types import LoadReport
+    from ._model import LoadReport
 
 
 class PyresolveError(Exception):
     """Base of every error that pyresolve raises on purpose.
 
-    `remedy` is a shell command that mends the cause, None where no single one does.
+    `remedy` is a shell command that fixes the cause, None if no single one does.
     """
 
     remedy: str | None = None
@@ -28,7 +28,7 @@ class NoVariantError(PyresolveError):
     """No build of the hook fits: package missing, no hooks in it, or none for this major.
 
     `searched` are the directories that were looked at, `found` the builds that are there,
-    `major` the CUDA major that was wanted (None where it never came to that).
+    `major` the CUDA major that was wanted (None if it was not known).
     """
 
     def __init__(
@@ -48,11 +48,15 @@ class NoVariantError(PyresolveError):
 
 
 class NotLoadableError(PyresolveError):
-    """The chosen build does not work in the environment of the workers; `report` says why."""
+    """The chosen build does not work in the environment of the workers; `report` says why.
 
-    def __init__(self, message: str, *, report: LoadReport) -> None:
+    `choice` is the Choice that failed, with all that led to it.
+    """
+
+    def __init__(self, message: str, *, report: LoadReport, choice: Any = None) -> None:  # noqa: ANN401  (a Choice)
         super().__init__(message)
         self.report = report
+        self.choice = choice
         self.remedy = report.remedy
 
 
@@ -91,7 +95,7 @@ class UnrepresentablePathError(PyresolveError):
 
 
 class InterpreterError(PyresolveError):
-    """The workers' interpreter (`python`) cannot be asked where its packages lie."""
+    """The workers' interpreter (`python`) cannot be asked where its packages are."""
 
     def __init__(self, message: str, *, python: str) -> None:
         super().__init__(message)

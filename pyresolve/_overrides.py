@@ -1,4 +1,4 @@
-"""What the user has laid down: PYRESOLVE_PRELOAD, PYRESOLVE_CUDA, PYRESOLVE_TIMEOUT.
+"""What the user sets: PYRESOLVE_PRELOAD, PYRESOLVE_CUDA, PYRESOLVE_TIMEOUT.
 
 A variable wins over the argument of the same meaning: it is how an operator corrects a launcher
 without touching its code.
@@ -42,7 +42,7 @@ def timeout(environ: Mapping[str, str], argument: float) -> float:
 
 
 def major(environ: Mapping[str, str], argument: int | str | None) -> tuple[int, str] | None:
-    """Return the CUDA major that was laid down and where, None where none was."""
+    """Return the CUDA major that the user set and where, None if there is none."""
     text = environ.get(CUDA)
     if text:
         return _major(text, CUDA), f"{CUDA}={text}"
@@ -52,7 +52,7 @@ def major(environ: Mapping[str, str], argument: int | str | None) -> tuple[int, 
 
 
 def preload(environ: Mapping[str, str]) -> str | None:
-    """Return the file that was laid down, None where none was."""
+    """Return the file that the user set, None if there is none."""
     text = environ.get(PRELOAD)
     if text and not text.startswith("/"):
         raise OverrideError(

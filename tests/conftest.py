@@ -7,10 +7,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import driver, hidden, process, rogues
+from support import TESTS, driver, hidden, process, rogues
 from support.layout import Site
+from support.probe_program import PROGRAM
+from support.tools import unavailable
+
+import pyresolve
+from pyresolve import _native
+from pyresolve._disk import elf as _elf
 
 _KEPT = ("HOME", "LANG", "PATH", "TMPDIR")
+
+
+_SERIAL = ("gpu", "health/test_health_monitor", "health/test_health_server", "ray", "test_bench")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that must not run beside others."""
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix().startswith(_SERIAL):
+            item.add_marker(pytest.mark.serial)
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +67,24 @@ def rogue() -> Callable[[str], Path]:
 def hidden_toolkit() -> list[str]:
     """Return what to put before a command that must not find a system libcudart."""
     return hidden.hidden_toolkit()
+
+
+@pytest.fixture(scope="session")
+def no_driver() -> None:
+    """Refuse to run where there is a driver: a test that is about its absence."""
+    if pyresolve.driver(environ={}).path:
+        unavailable("this machine has an NVIDIA driver")
+
+
+@pytest.fixture(scope="session")
+def not_sanitized() -> None:
+    """Leave out what the sanitizers do not bear: no /proc, an environment that breaks them."""
+    if any("san.so" in name for name in _elf.read(_native.__file__).needed):
+        pytest.skip("not under the sanitizers")
+
+
+@pytest.fixture(scope="session")
+def static(not_sanitized: None) -> None:
+    """Refuse to run where what breaks every dynamic program breaks this one as well."""
+    if _elf.read(PROGRAM).interpreter is not None:
+        unavailable("pyresolve-probe is dynamic: it was built without libc.a")

@@ -11,7 +11,6 @@ from support import elfpatch, process, rogues
 from support.compile import SOURCES, built
 from support.driver import CUINIT_MARKER, STUB_LIBRARY, full_stub as driver_stub
 from support.layout import Site
-from support.tools import unavailable
 
 import pyresolve
 from pyresolve import driver, runtimes
@@ -46,13 +45,6 @@ def nothing_of_the_environment(monkeypatch):
     """Let nothing in the environment of the test run name a runtime."""
     for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="session")
-def no_driver():
-    """Refuse to run where there is a driver: a test that is about its absence."""
-    if driver(environ={}).path:
-        unavailable("this machine has an NVIDIA driver")
 
 
 # --- runtimes

@@ -29,7 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .._explain import SCHEMA
+from .._document import SCHEMA
 from ._methods import METHODS, Kind
 from ._report import size
 

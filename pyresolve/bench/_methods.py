@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyresolve
 
-from .. import _probe
+from .._process.helper import HELPER
 
 if TYPE_CHECKING:
     from pyresolve import Choice
 
-FLOOR = str(Path(_probe.HELPER).with_name("pyresolve-floor"))
+FLOOR = str(Path(HELPER).with_name("pyresolve-floor"))
 STEM = "torch_memory_saver_hook_mode_preload"
 
 _TIMEOUT = 120.0  # seconds; a first import of torch from a network file system takes its time

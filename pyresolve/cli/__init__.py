@@ -24,14 +24,14 @@ _COMMANDS = {  # each is the module of that name, imported when it is called
     "pick": "print the path of the build to preload",
     "env": "print the variables that must change, for eval",
     "exec": "run a command with the hook",
-    "check": "try libraries, each in a process of its own",
+    "check": "try libraries, each in its own process",
     "doctor": "everything found, decided and verified, and what to do",
     "audit": "what is true of a running process",
     "health": "is this node fit for GPU work? One line, for probes",
     "ray": "what is true of the nodes of a Ray cluster",
     "bench": "what a probe costs on this machine, against what one would do instead",
 }
-_OTHER_DOCUMENT = ("exec", "ray", "bench")  # none at all; those of its own commands; a file
+_OTHER_DOCUMENT = ("exec", "ray", "bench")  # none; one for each of its commands; in a file
 
 
 def main(argv: Sequence[str] | None = None) -> int:

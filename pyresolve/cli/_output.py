@@ -1,4 +1,4 @@
-"""What the commands have in common: exit statuses, JSON, the options of pick."""
+"""What the commands share: exit statuses, JSON, the options of pick."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .._explain import SCHEMA
-from .._types import Verdict
+from .._document import SCHEMA
+from .._model import Verdict
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from .._pick import Choice
+    from .._pick.pick import Choice
 
 STEM = "torch_memory_saver_hook_mode_preload"
 STEM_HELP = "file name of the hook up to _cuNN (default: %(default)s)"
@@ -49,7 +49,7 @@ def print_text(text: str, *, to_stderr: bool = False) -> None:
 
 def pick_from(arguments: argparse.Namespace, *, verify: str = "auto") -> Choice:
     """Pick with the arguments that add_pick_arguments added."""
-    from .._pick import pick
+    from .._pick.pick import pick
 
     return pick(
         arguments.stem,

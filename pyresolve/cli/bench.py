@@ -158,7 +158,7 @@ def _require_writable(path: Path | None) -> None:
 
 def _write(arguments: argparse.Namespace, result: Result) -> bool:
     """Write the files that were asked for; the table is out already, so that nothing is lost."""
-    from .._explain import SCHEMA
+    from .._document import SCHEMA
     from ..bench import _plot, _report
 
     files = {}

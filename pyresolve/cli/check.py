@@ -1,4 +1,4 @@
-"""pyresolve check: try libraries, each in a process of its own."""
+"""pyresolve check: try libraries, each in its own process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check each library and print one line for it."""
-    from .._check import check
-    from .._explain import report_dict
+    from .._check.check import check
+    from .._document import plain
 
     reports = [check(library, mode=arguments.mode) for library in arguments.libraries]
     if arguments.json:
-        print_json({"reports": [report_dict(report) for report in reports]})
+        print_json({"reports": [plain(report) for report in reports]})
     else:
         for report in reports:
             print_text(f"{report.verdict.name}\t{report.status.name}\t{report.message}")

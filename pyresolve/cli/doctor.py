@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import _explain
-from .._types import Verdict
+from .._document import value as plain_value
+from .._model import Verdict
+from .._names import dotted
 from ._output import (
     add_pick_arguments as add_arguments,
     exit_status,
-    pick_from,
     print_json,
     print_text,
 )
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from .._decide import Facts
-    from .._pick import Choice
-    from .._types import Driver, Runtime
+    from .._model import Driver, Runtime
+    from .._pick.facts import Facts
+    from .._pick.pick import Choice
 
 __all__ = ["add_arguments", "run"]
 
@@ -70,33 +70,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examine(arguments: argparse.Namespace) -> _Findings:
-    from .. import _gather, _overrides, _probe, _resolver
+    from .. import _survey
     from .._errors import NotLoadableError, OverrideError, PyresolveError
-    from .._survey import runtimes, site
+    from .._pick.pick import Verify, choose, look
 
-    environ = dict(os.environ)
-    deadline = _probe.Deadline(_overrides.timeout(environ, _TIMEOUT))
-    facts = _gather.gather(
+    seen, deadline = look(
         arguments.stem,
-        arguments.package,
+        package=arguments.package,
+        python=arguments.python,
         cuda=arguments.cuda,
-        asking=_resolver.Ask.NEVER,
-        site=site(arguments.python, environ=environ, deadline=deadline),
-        environ=environ,
-        deadline=deadline,
+        resolver="auto",
+        complete=True,
+        timeout=_TIMEOUT,
     )
     choice: Choice | None = None
     error: PyresolveError | None = None
     try:
-        choice = pick_from(arguments)
+        choice = choose(seen, verify=Verify.AUTO, deadline=deadline, timeout=_TIMEOUT)
     except OverrideError:
         raise
     except NotLoadableError as failure:
-        error = failure  # the choice stands: what led to it is what a person wants to see
-        choice = pick_from(arguments, verify="never")
+        choice, error = failure.choice, failure
     except PyresolveError as failure:
         error = failure
-    found = runtimes(python=arguments.python)
+    facts = seen.facts
+    found = _survey.versions(facts.installed, environ=facts.environ, deadline=deadline)
     python = arguments.python or sys.executable
     return _Findings(python=python, facts=facts, runtimes=found, choice=choice, error=error)
 
@@ -134,23 +132,23 @@ def _rows(findings: _Findings) -> Iterator[_Row]:
         yield _Row(label="do", text=findings.remedy, mark="chosen")
 
 
-def _runtime_row(runtime: Runtime, loaders: tuple[Runtime, ...], torchs: Runtime | None) -> _Row:
-    from .._files import same_file
+def _runtime_row(runtime: Runtime, reached: tuple[Runtime, ...], torch: Runtime | None) -> _Row:
+    from .._disk.files import same_file
 
     if runtime.problem:
         return _Row(label="runtime", text=runtime.problem, mark="bad")
     notes = [runtime.distribution or runtime.origin.value]
-    if torchs and same_file(torchs.path, runtime.path):
+    if torch and same_file(torch.path, runtime.path):
         notes.append("the one torch maps")
-    if any(same_file(other.path, runtime.path) for other in loaders):
+    if any(same_file(other.path, runtime.path) for other in reached):
         notes.append("in the loader's reach")
-    version = _explain.dotted(runtime.version)
+    version = dotted(runtime.version)
     return _Row(label="runtime", text=f"CUDA {version}  {runtime.path} ({', '.join(notes)})")
 
 
 def _driver_row(driver: Driver) -> _Row:
     if driver.present:
-        version = _explain.dotted(driver.version) or "unknown"
+        version = dotted(driver.version) or "unknown"
         text = f"{driver.path}, supports CUDA up to {version}"
         return _Row(label="driver", text=text, mark="good")
     return _Row(label="driver", text=f"none ({driver.problem})", mark="doubtful")
@@ -179,7 +177,7 @@ def _print_plain(rows: list[_Row]) -> None:
 
 
 def _rich() -> Callable[[list[_Row]], None] | None:
-    """Return the printer for a terminal, None where rich is not installed."""
+    """Return the printer for a terminal, None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.table import Table
@@ -226,10 +224,10 @@ def _document(findings: _Findings) -> dict[str, Any]:
             "accelerator": torch.accelerator,
             "problem": torch.problem,
         },
-        "torch_runtime": _explain.runtime_dict(facts.torch_runtime),
-        "loader_runtimes": [_explain.runtime_dict(r) for r in facts.loader_runtimes],
-        "runtimes": [_explain.runtime_dict(r) for r in findings.runtimes],
-        "driver": _explain.driver_dict(facts.driver),
+        "torch_runtime": plain_value(facts.torch_runtime),
+        "loader_runtimes": plain_value(facts.loader_runtimes),
+        "runtimes": plain_value(findings.runtimes),
+        "driver": plain_value(facts.driver),
         "choice": findings.choice and findings.choice.to_dict(),
         "error": error and {"type": type(error).__name__, "message": str(error)},
     }

@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from .._types import Verdict
+from .._model import Verdict
 from ._output import (
     add_pick_arguments,
     exit_status,

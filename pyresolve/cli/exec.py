@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from .._types import Verdict
+from .._model import Verdict
 from ._output import add_pick_arguments, exit_status, pick_from, print_notes, print_text
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # as a shell says it
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pick, apply the change, and become the command; return only where that did not happen."""
+    """Pick, apply the change, and become the command; return only if that fails."""
     if not arguments.behind:
         raise ValueError("nothing to run: put the command behind --")
     choice = pick_from(arguments, verify="never" if arguments.force else "auto")

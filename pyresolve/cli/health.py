@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _brief, _overrides
-from .._types import Verdict
+from .. import _overrides
+from .._check import line
+from .._model import Verdict
 from ._output import exit_status, print_json, print_text
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:
         for health in results:
             print_text(f"{health.verdict.name}\t{health.status}\t{health.name}\t{health.message}")
     else:
-        print_text(_brief.line([health.outcome for health in results]))
+        print_text(line.summary_line([health.summary for health in results]))
 
 
 def _serve(text: str, config: Config, timeout: float, unknown_is: str | None) -> int:

@@ -141,7 +141,7 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal, where rich is installed."""
+    """Show a bar on a terminal, if rich is installed."""
     try:
         from rich.console import Console
         from rich.progress import Progress

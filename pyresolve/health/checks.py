@@ -9,14 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _overrides, _probe, _runtime, _survey, _torch
-from .._brief import Outcome
-from .._check import check
-from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
+from .. import _overrides
+from .._check.check import check
+from .._check.line import Summary
+from .._disk import torch as torches
+from .._disk.cuda import with_driver_directories
+from .._document import SCHEMA, plain
 from .._errors import NotLoadableError, PyresolveError
-from .._explain import SCHEMA, dotted, report_dict
-from .._pick import pick
-from .._types import LoadReport, Mode, Status, Verdict
+from .._model import LoadReport, Mode, Status, Verdict
+from .._names import DRIVER_SONAME, dotted
+from .._pick.pick import pick
+from .._process import helper, interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,9 +55,9 @@ class Health:
     pid: int | None = None
 
     @property
-    def outcome(self) -> Outcome:
+    def summary(self) -> Summary:
         """Return what of it goes into one line."""
-        return Outcome(name=self.file, verdict=self.verdict, status=self.status, detail=self.detail)
+        return Summary(name=self.file, verdict=self.verdict, status=self.status, detail=self.detail)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data; the keys are stable (docs/json.md)."""
@@ -123,27 +126,16 @@ class Driver:
     @property
     def file(self) -> str:
         """Return the name under which programs load it."""
-        return _runtime.DRIVER_SONAME
+        return DRIVER_SONAME
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
         """Ask it for its version. Raises what check() raises."""
-        deadline = _probe.Deadline(timeout)
+        deadline = helper.Deadline(timeout)
         report = check(self.file, environ=environ, timeout=timeout)
-        for directory in _runtime.driver_directories():
+        for _, wider in with_driver_directories(environ):
             if report.status is not Status.NOT_FOUND:
                 break
-            # Out of the loader's reach, where container runtimes mount it and pick() finds it.
-            elements = (*parse_library_path(environ.get(LIBRARY_PATH)), str(directory))
-            wider = {**environ, LIBRARY_PATH: join_library_path(elements)}
             report = check(self.file, environ=wider, timeout=deadline.left_ns() / 1e9)
-        if report.status is Status.NO_DRIVER and report.driver.path is None:
-            # It was found, or else that were the cause, and only the stand-in loads.
-            left = deadline.left_ns() / 1e9
-            problem = _survey.driver(environ=environ, timeout=left).problem
-            message = f"the driver does not load: {problem}"
-            return replace(
-                report, verdict=Verdict.FAIL, status=Status.NOT_LOADABLE, message=message, detail=""
-            )
         if report.status in (Status.NOT_FOUND, Status.NO_DRIVER):
             message = f"the loader finds no {self.file}: this host has no NVIDIA driver"
             return replace(
@@ -186,8 +178,8 @@ class Torch:
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
         """Load it. Raises what check() raises, and InterpreterError."""
-        deadline = _probe.Deadline(timeout)
-        torch = _torch.find(_survey.site(self.python, environ=environ, deadline=deadline))
+        deadline = helper.Deadline(timeout)
+        torch = torches.find(interpreter.site_of(self.python, environ=environ, deadline=deadline))
         if torch and torch.library:
             left = deadline.left_ns() / 1e9
             return check(torch.library, environ=environ, timeout=left)
@@ -212,7 +204,7 @@ Check = Hook | Library | Driver | Torch
 
 def usual() -> tuple[Check, ...]:
     """Return what is checked where nobody said what: torch's runtime only where there is one."""
-    torch = _torch.find(_survey.site(None, environ={}, deadline=_probe.Deadline(1.0)))
+    torch = torches.find(interpreter.site_of(None, environ={}, deadline=helper.Deadline(1.0)))
     torchs = (Torch(),) if torch and (torch.library or torch.cuda) else ()
     return (Hook(), Driver(), *torchs)
 
@@ -264,7 +256,7 @@ def health_dict(health: Health) -> dict[str, Any]:
         "time": round(health.time, 3),
         "pending": health.pending,
         "pid": health.pid,
-        "report": health.report and report_dict(health.report),
+        "report": health.report and plain(health.report),
     }
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ConfigError
-from .._types import Mode
+from .._model import Mode
 from .checks import Driver, Hook, Library, Torch
 
 if TYPE_CHECKING:

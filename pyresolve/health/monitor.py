@@ -6,19 +6,21 @@ import os
 import threading
 import time
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _overrides, _probe
-from .._check import mode_of
+from .. import _overrides
+from .._check.check import mode_of
 from .._errors import ProbeError
-from .._types import Status, Verdict
+from .._model import Status, Verdict
 from .checks import PENDING, Health, Library, run, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .._types import LoadReport
+    from .._model import LoadReport
     from .checks import Check
 
 _MATTERS = ("LD_", "GLIBC_TUNABLES", "PYRESOLVE_", "PYTHON", "CUDA_", "CONDA_PREFIX")
@@ -38,6 +40,39 @@ class _Fingerprint:
     changed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A process that could not be killed; `started` tells it from a later one of the same pid."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Leftover | None:
+        """Return what is known about a process, None if it has ended."""
+        state, started = _stat(pid)
+        return None if state in ("", "Z", "X") else cls(pid, started)
+
+    def lives(self) -> bool:
+        """Tell whether it still exists; one that has ended at last is reaped."""
+        if Leftover.of(self.pid) == self:
+            return True
+        if _stat(self.pid)[1] == self.started:
+            with suppress(ChildProcessError):  # it was the helper's child and is init's now
+                os.waitpid(self.pid, os.WNOHANG)
+        return False
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """Return the state and the start time of a process (proc(5)), empty if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return "", ""
+    fields = text.rpartition(")")[2].split()
+    return fields[0], fields[19]
+
+
 @dataclass(slots=True)
 class _Record:
     """What is known about one check; only its flight, of which there is one at most, writes it."""
@@ -47,7 +82,7 @@ class _Record:
     probed: float = 0.0
     lifetime: float = 0.0
     fingerprint: _Fingerprint | None = None
-    stuck: list[_probe.Leftover] = field(default_factory=list)
+    stuck: list[Leftover] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +217,6 @@ class HealthMonitor:
     ) -> Health:
         began = time.time_ns()
         flight.limit = timeout = _overrides.timeout(environ, self._probe_timeout)
-        _probe.leftovers.set(record.stuck)  # for this thread alone
         health = run(check, environ=environ, timeout=timeout)
         record.probed = time.monotonic()
         record.lifetime, record.fingerprint = self._interval, None
@@ -190,6 +224,8 @@ class HealthMonitor:
             record.fingerprint = _fingerprint(health.report, environ)
             if record.fingerprint.changed < began - _TICK_NS:
                 record.lifetime = self._max_age
+        if health.report and health.report.pid and (left := Leftover.of(health.report.pid)):
+            record.stuck.append(left)
         if record.stuck:
             pid = record.stuck[-1].pid
             health = replace(

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from .._errors import ProbeError
-from .._types import Status
+from .._model import Status
 from .checks import run, timed_out
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _REPLACED = ("conda", "pip", "uv")  # what has Ray start the python of another environment
 _ELSEWHERE = ("container", "image_uri", "nsight", "_nsight", "rocprof_sys", "_rocprof_sys")
 
-# Ray adds its worker's script, which lies in the packages of the Python that Ray runs on, and the
-# arguments. Where pyresolve does not run, that Python is the one to say so.
+# Ray adds its worker's script, which is in the packages of the Python that Ray runs on, and the
+# arguments. If pyresolve does not run, that Python reports it.
 _WRAPPER = """\
 command=$1 bin=${{2%/lib/python*}}/bin
 shift
@@ -40,7 +40,7 @@ def runtime_env(
     """Return the runtime environment `base` with the hook for whatever node a worker starts on.
 
     Each node picks, pins and rehearses for the interpreter that starts there: by PreloadPlugin
-    where that is registered, else by a wrapper in `py_executable`. All that `base` holds stays in
+    if that is registered, else by a wrapper in `py_executable`. All that `base` holds stays in
     force, and what `ray.init` was given; `base` is not written. The options are those of pick(),
     `timeout` in seconds.
 

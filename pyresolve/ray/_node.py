@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from .. import _gather, _probe, _resolver, _sites
+from .. import _survey
 from .._errors import PyresolveError
-from .._explain import dotted
-from .._pick import pick
-from .._survey import runtimes
-from .._types import Verdict
+from .._model import Verdict
+from .._names import dotted
+from .._pick.pick import Verify, choose, look
 
 
 def examine(stem: str, package: str, timeout: float) -> dict[str, Any]:
-    """Return what pick() would do for a worker like this one, and what it goes by."""
-    environ = dict(os.environ)
-    facts = _gather.gather(
-        stem,
-        package,
-        cuda=None,
-        asking=_resolver.Ask.NEVER,
-        site=_sites.current(),
-        environ=environ,
-        deadline=_probe.Deadline(timeout),
-    )
+    """Return what pick() would do for a worker like this one, and what that rests on."""
+    seen, deadline = look(stem, package=package, resolver="never", complete=True, timeout=timeout)
+    facts = seen.facts
+    runtimes = _survey.versions(facts.installed, environ=facts.environ, deadline=deadline)
     found = {
         "driver": dotted(facts.driver.version) if facts.driver.present else None,
         "torch": facts.torch and facts.torch.version,
-        "runtimes": tuple(sorted({str(dotted(r.version)) for r in runtimes() if r.version})),
+        "runtimes": tuple(sorted({str(dotted(r.version)) for r in runtimes if r.version})),
     }
     try:
-        choice = pick(stem, package=package, environ=environ, resolver="never", timeout=timeout)
+        choice = choose(seen, verify=Verify.AUTO, deadline=deadline, timeout=timeout)
     except PyresolveError as error:
         return {**found, "verdict": Verdict.FAIL.value, "message": str(error)}
     message = choice.report.message if choice.report else ""

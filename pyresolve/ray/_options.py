@@ -23,7 +23,7 @@ class Options:
     """The options of pick(), and what the wrapper in `py_executable` stands for.
 
     `timeout` in seconds holds for the start of the interpreter, and again for pick().
-    `py_executable` is None where there is no wrapper, empty where it starts Ray's own interpreter.
+    `py_executable` is None if there is no wrapper, empty if it starts Ray's own interpreter.
     """
 
     stem: str = "torch_memory_saver_hook_mode_preload"
@@ -34,7 +34,7 @@ class Options:
 
     @classmethod
     def of(cls, config: object) -> Options:
-        """Return what a configuration says; raise TypeError or ValueError where it is none."""
+        """Return what a configuration says; raise TypeError or ValueError if it is none."""
         if not isinstance(config, dict):
             raise TypeError(f"pyresolve is {config!r}: give a dictionary of options, {{}} for none")
         known = [field.name for field in fields(cls)]

@@ -28,7 +28,7 @@ NAME = "pyresolve"
 class PreloadPlugin(RuntimeEnvPlugin):  # type: ignore[misc]
     """Start the workers of a runtime environment that has a field `pyresolve` with the hook.
 
-    The field holds the options that `pyresolve.ray.runtime_env` takes, {} for none. Where the hook
+    The field holds the options that `pyresolve.ray.runtime_env` takes, {} for none. If the hook
     would not load, the runtime environment fails with the reason, and so does the actor.
     """
 
@@ -71,7 +71,7 @@ class PreloadPlugin(RuntimeEnvPlugin):  # type: ignore[misc]
 def expanded(env_vars: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` with `env_vars` as Ray sets them: in turn, and with variables expanded.
 
-    A variable that is not there stays as it stands, or goes where it is in braces and capitals.
+    A variable that is not there stays as it stands, or is removed if it is in braces and capitals.
     """
     result = dict(environ)
     for name, value in env_vars.items():

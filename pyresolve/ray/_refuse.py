@@ -1,4 +1,4 @@
-"""Give a reason to Ray, where the process that it started as a worker cannot be one.
+"""Give a reason to Ray, if the process that it started as a worker cannot be one.
 
 A worker that ends before it has registered has its caller wait, without a word. So one is started
 without the hook, only to raise in its setup hook: that ends the actor with the reason.

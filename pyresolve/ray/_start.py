@@ -1,7 +1,8 @@
 """Start a Ray worker with the hook: what `py_executable` means here, and the change that it needs.
 
 A `py_executable` is shell text: Ray has a bash run `exec <text> default_worker.py …`. Nothing of it
-is interpreted here but where its interpreter stands; what it starts is found out by starting it.
+is interpreted here except for the position of its interpreter; what it starts is found out by
+starting it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _overrides, _probe
+from .. import _overrides
 from .._errors import InterpreterError, PyresolveError
-from .._pick import pick
-from .._types import Verdict
+from .._model import Verdict
+from .._pick.pick import pick
+from .._process import helper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,11 +50,11 @@ def prepare(
     """Pick, pin and rehearse for the interpreter that `command` starts in `environ`.
 
     `prefix` is shell text that runs before it in the same bash. Raises PyresolveError, and
-    ValueError, where no worker would start with the hook.
+    ValueError, if no worker would start with the hook.
     """
     python, variables = command, dict(environ)
-    if prefix or command != sys.executable:  # which is what Ray starts where nobody wants another
-        deadline = _probe.Deadline(_overrides.timeout(environ, options.timeout))
+    if prefix or command != sys.executable:  # which is what Ray starts by default
+        deadline = helper.Deadline(_overrides.timeout(environ, options.timeout))
         python, variables = _ask(command, prefix=prefix, environ=environ, deadline=deadline)
     choice = pick(
         options.stem,
@@ -76,7 +78,7 @@ def refusal(error: Exception) -> str:
 def hooked(command: str, change: Mapping[str, str]) -> str:
     """Return `command` with `change` made for its interpreter, and for nothing that starts it.
 
-    Where no word of it names a Python, the change is made for all of it.
+    If no word of it names a Python, the change is made for all of it.
     """
     words = list(_WORD.finditer(command))
     pythons = [word.start() for word in words if _PYTHON.fullmatch(_unquoted(word[0]))]
@@ -95,7 +97,7 @@ def bash(command: str, prefix: Sequence[str] = ()) -> list[str]:
 
 
 def _ask(
-    command: str, *, prefix: Sequence[str], environ: Mapping[str, str], deadline: _probe.Deadline
+    command: str, *, prefix: Sequence[str], environ: Mapping[str, str], deadline: helper.Deadline
 ) -> tuple[str, dict[str, str]]:
     """Return which interpreter `command` starts, and the environment that it starts it in."""
     shell, *words = bash(command, prefix)
@@ -107,7 +109,7 @@ def _ask(
     with tempfile.TemporaryDirectory(prefix="pyresolve-") as scratch:
         note = Path(scratch, "answer")
         argv = [program, *words, _WORKER, os.fspath(note)]
-        answer = _probe.run(argv, environ=environ, deadline=deadline)
+        answer = helper.run(argv, environ=environ, deadline=deadline)
         if note.exists() and (text := note.read_text()):
             python, has_ray, variables = json.loads(text)
             if not has_ray:
@@ -122,7 +124,7 @@ def _ask(
             " raise the timeout",
             python=command,
         )
-    words_said = " ".join(answer.words.split())[-400:] or "it said nothing"
+    words_said = " ".join(answer.captured.split())[-400:] or "it said nothing"
     raise InterpreterError(
         f"{command} starts no Python here ({words_said}): correct py_executable or PATH",
         python=command,

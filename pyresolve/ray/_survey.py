@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import PyresolveError
-from .._types import Verdict
+from .._model import Verdict
 from . import _node
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Node:
 
     `gpu` is what Ray counts there, `driver` the highest CUDA version that the driver supports,
     `torch` its version, `runtimes` the versions of the CUDA runtimes that are installed, `build`
-    the path of the hook that pick() chooses. Each is None, or empty, where there is none or the
+    the path of the hook that pick() chooses. Each is None, or empty, if there is none or the
     node did not say. `message` is the reason for the verdict, which is UNKNOWN for a node that has
     not `answered`. `differs` names the fields whose value is not that of most nodes.
     """
@@ -64,7 +64,7 @@ class Survey:
 
     @property
     def alike(self) -> bool:
-        """True where no node differs from the others."""
+        """True if no node differs from the others."""
         return not any(node.differs for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def survey(
     `address` is the cluster's, by default the one that this process is connected to or that Ray
     finds. The tasks take no CPU, so that a busy node answers too. `timeout` in seconds holds for
     all of them: a node that has not answered by then is a row with that reason. `progress` is
-    called with the number of nodes that are done and of all. Raises PyresolveError where there is
+    called with the number of nodes that are done and of all. Raises PyresolveError if there is
     no cluster, and ValueError for another address than that of the connection.
     """
     if not 0 < timeout < math.inf:
@@ -138,7 +138,7 @@ def _connected(address: str | None, timeout: float) -> Iterator[None]:
 
 
 def _knock(address: str, timeout: float) -> None:
-    """Raise OSError where nothing listens: Ray itself would try for minutes."""
+    """Raise OSError if nothing listens: Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "://" not in address:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()

@@ -1,4 +1,4 @@
-"""Stands where Ray puts its worker's script, and notes who runs it, in which environment.
+"""Takes the place of Ray's worker script, and notes who runs it, in which environment.
 
 Any interpreter may run it: it imports nothing of ours.
 """

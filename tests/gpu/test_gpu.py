@@ -20,8 +20,8 @@ from support.process import cold
 from support.tools import unavailable
 
 from pyresolve import Verdict, check, driver, pick
-from pyresolve._files import same_file
-from pyresolve._types import Status
+from pyresolve._disk.files import same_file
+from pyresolve._model import Status
 
 pytestmark = pytest.mark.gpu
 

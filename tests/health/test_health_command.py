@@ -172,7 +172,7 @@ def test_driver_that_is_damaged(config, tmp_path):
     (tmp_path / "libcuda.so.1").write_text("no library")
     env = environment(libraries=[tmp_path])
     done = health("--config", config("[driver]\n"), "--verbose", env=env)
-    assert (1, "FAIL\tnot_loadable") == (done.returncode, done.stdout[:17])
+    assert (1, "FAIL\tnot_elf\t") == (done.returncode, done.stdout[:13])
     assert str(tmp_path / "libcuda.so.1") in done.stdout
 
 

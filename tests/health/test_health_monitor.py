@@ -310,7 +310,8 @@ BLOCKED = """
 def test_file_system_that_blocks_the_thread(mount):
     """Not even to look at the file comes back; the caller does, and no more threads are spent."""
     status, late, threads, after = in_namespace(BLOCKED, mount, rogue("good"))
-    assert ("pending", True, 2) == (status, late, threads)
+    assert ("pending", True) == (status, late)
+    assert threads <= 2
     assert after != "pending"
 
 

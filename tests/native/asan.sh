@@ -30,12 +30,14 @@ fuzzer() { # TOPIC, and what of native/ it is about
 }
 fuzzer elf elf.c
 fuzzer wire probe.c
-fuzzer judge judge.c causes.c brief.c board.c elf.c
+fuzzer classify classify.c fault.c loader_text.c status.c line.c records.c elf.c
+fuzzer loader_text loader_text.c
 "$work/fuzz_elf" "$seconds" "$work/fuzz_wire" "$("$cc" -print-file-name=libgcc_s.so.1)" &
 fuzz_elf=$!
 "$work/fuzz_wire" "$seconds" &
 fuzz_wire=$!
-"$work/fuzz_judge" "$seconds"
+"$work/fuzz_classify" "$seconds"
+"$work/fuzz_loader_text" "$seconds"
 wait $fuzz_wire && wait $fuzz_elf
 
 say "build"
@@ -100,9 +102,9 @@ assert _native.__file__.startswith(sys.argv[1]), _native.__file__
 assert any("libasan" in line for line in open("/proc/self/maps")), "no sanitizer"
 EOF
 status=0
-for tests in elf probe check probe_program; do
+for tests in disk/test_elf process/test_helper check/test_check check/test_probe_program check/test_lines; do
     $sanitized "$python" -m pytest -q -p no:cacheprovider -c "$repository/pyproject.toml" \
-        --rootdir "$repository" ${PYTEST_OPTIONS-} "$repository/tests/test_$tests.py" || status=1
+        --rootdir "$repository" ${PYTEST_OPTIONS-} "$repository/tests/$tests.py" || status=1
 done
 
 if [ -n "$(ls "$work/reports")" ]; then

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
+from support import REPOSITORY
 from support.command import run
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "slime_actor_group.py"
+EXAMPLE = REPOSITORY / "examples" / "slime_actor_group.py"
 
 
 def test_slime_actor_group(clean_env):

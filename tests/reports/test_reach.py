@@ -26,7 +26,7 @@ from support.tools import require_tool
 from support.wheels import OLD_CUDART_12
 
 import pyresolve
-from pyresolve import _elf, _runtime
+from pyresolve._disk import cuda as _runtime, elf as _elf
 
 PICK = """
     import json, os, sys
@@ -44,7 +44,7 @@ PICK = """
 CHECK = """
     import json, sys
     import pyresolve
-    from pyresolve._explain import report_dict
+    from pyresolve._document import plain as report_dict
     roots, environ, path = map(json.loads, sys.argv[1:])
     sys.path[:0] = roots
     print(json.dumps(report_dict(pyresolve.check(path, mode="preload", environ=environ))))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support import REPOSITORY
+
 HERE = Path(__file__).parent
-TABLE = HERE.parents[1] / "docs" / "reports.md"
+TABLE = REPOSITORY / "docs" / "reports.md"
 NUMBERS = (
     "01 02 03 05 06 07 08 09 10 11 13 15 16 17 19 20 21 23 24 25 26 27 28 29 31 32 34 35 36 38"
 )

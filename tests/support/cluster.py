@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ray
+from ray._private.utils import get_ray_address_file
 from ray.cluster_utils import Cluster
 
 from support.layout import Site
@@ -50,6 +51,8 @@ def running(
     """
     os.environ.update(_QUIET)
     cluster = Cluster(shutdown_at_exit=False)
+    # Ray notes the address of a cluster there, and expects the directory.
+    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
     sessions = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
     raylets = {}
     try:

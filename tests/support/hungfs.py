@@ -18,6 +18,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from support import TESTS
+
 _DEVICE = "/dev/fuse"
 _FORGET, _INTERRUPT = 2, 36
 _LOOKUP, _GETATTR, _OPEN, _READ, _INIT, _OPENDIR = 1, 3, 14, 15, 26, 27
@@ -36,9 +38,7 @@ def available() -> bool:
 def hung(directory: Path, file: Path, *, reader: int) -> Iterator[Path]:
     """Mount it over a directory, in a namespace where that is allowed; yield the file in it."""
     command = [sys.executable, "-m", "support.hungfs", directory, file, str(reader)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
-    ) as daemon:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TESTS) as daemon:
         assert daemon.stdout
         assert daemon.stdout.readline() == "mounted\n"
         try:

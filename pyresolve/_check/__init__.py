@@ -1,0 +1,1 @@
+"""Tell whether one library loads, and why not."""

@@ -1,0 +1,126 @@
+"""check(): try a library in its own process, then name the cause."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import _overrides
+from .._environ import PRELOAD, delta, join_preload, literal, parse_preload
+from .._errors import UnrepresentablePathError
+from .._model import LoadReport, Mode, Status
+from .._process import helper
+from . import report as reports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXPLAINED = (Status.MISSING_DEPENDENCY, Status.CRASHED, Status.NOT_LOADABLE)
+"""The causes about which explain() finds out more."""
+
+
+def check(
+    path: str | os.PathLike[str],
+    *,
+    mode: str = "dlopen",
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
+) -> LoadReport:
+    """Try to load the library at `path` in its own process and report the result.
+
+    `mode` is "dlopen" (opened by a running process; LD_PRELOAD of `environ` is left out) or
+    "preload" (put first into LD_PRELOAD before the process starts, unless it is in there).
+    `environ` is the environment to try it in, default os.environ. `timeout` is in seconds and holds
+    whatever the library does. A text without a slash is searched as the loader searches it.
+
+    A library that does not load is a result, not an error. Raises ValueError for a mode or a
+    timeout that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT, ProbeError if no process
+    could be started to find out, and UnrepresentablePathError if LD_PRELOAD cannot hold the path.
+    """
+    environ = os.environ if environ is None else environ
+    chosen = mode_of(mode)
+    deadline = helper.Deadline(_overrides.timeout(environ, timeout))
+    name = _name(path)
+    report = _try(name, chosen, environ, deadline)
+    if report.status in EXPLAINED:
+        from .._disk import site
+        from .explain import explain
+
+        if chosen is Mode.PRELOAD:
+            environ = {**environ, **_preloading(name, environ)}
+        report = explain(report, environ=environ, site=site.current(), deadline=deadline)
+    if os.fspath(path) == name and report.elapsed:
+        return report
+    return replace(report, path=Path(path), elapsed=deadline.spent())
+
+
+def _try(
+    name: str, mode: Mode, environ: Mapping[str, str], deadline: helper.Deadline
+) -> LoadReport:
+    if not helper.can_try(name) and (bad := reports.of_file(name, mode)):
+        return bad
+    if mode is Mode.PRELOAD:
+        try:
+            change = _preloading(name, environ)
+        except UnrepresentablePathError:
+            if "/" in name and (bad := reports.of_file(name, mode)):
+                return bad
+            raise
+        return rehearse(name, change=change, environ=environ, deadline=deadline)
+    answer = helper.attempt([name], environ=environ, deadline=deadline)
+    return reports.of_trial(name, mode, answer, answer.trials[0], timeout=deadline.timeout)
+
+
+def rehearse(
+    hook: str,
+    *,
+    change: Mapping[str, str],
+    environ: Mapping[str, str],
+    deadline: helper.Deadline,
+) -> LoadReport:
+    """Start a process in `environ` with `change`, whose LD_PRELOAD names `hook`."""
+    answer = helper.attempt([], hook=hook, change=change, environ=environ, deadline=deadline)
+    return of_rehearsal(hook, answer, change=change, timeout=deadline.timeout)
+
+
+def of_rehearsal(
+    hook: str, answer: helper.Answer, *, change: Mapping[str, str], timeout: float
+) -> LoadReport:
+    """Report on the rehearsal in an answer, which is its last trial."""
+    own = (hook, os.path.basename(hook))  # noqa: PTH119
+    others = [item for item in parse_preload(change[PRELOAD]) if item not in own]
+    return reports.of_trial(
+        hook, Mode.PRELOAD, answer, answer.trials[-1], timeout=timeout, others=others
+    )
+
+
+def mode_of(mode: str) -> Mode:
+    """Return the mode that a text means. Raises ValueError."""
+    try:
+        return Mode(mode)
+    except ValueError:
+        known = " or ".join(repr(known.value) for known in Mode)
+        raise ValueError(f"mode is {mode!r}: give {known}") from None
+
+
+def _name(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"expected a path as text, not {name!r}: use os.fsdecode")
+    # The loader searches for a text without a slash; a path object always means a file. Paths are
+    # not normalized: `link/..` depends on where the link leads.
+    if "/" in name or not isinstance(path, str):
+        return os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118
+    return name
+
+
+def _preloading(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables, LD_PRELOAD at least, with which `name` is preloaded."""
+    preloads = parse_preload(environ.get(PRELOAD))
+    if name in preloads:
+        return {PRELOAD: environ[PRELOAD]}
+    if "/" in name:
+        return {PRELOAD: environ.get(PRELOAD, ""), **delta(environ, hook=name)}
+    return {PRELOAD: join_preload((literal(name, PRELOAD, name), *preloads))}

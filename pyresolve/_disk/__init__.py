@@ -1,0 +1,1 @@
+"""What files say. Nothing is started and nothing is loaded."""

@@ -1,0 +1,110 @@
+"""What an ELF file says about itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from .._errors import ProbeError
+from .._model import ElfFacts, ElfStatus, Status, VersionNeed
+from .._native import ffi, lib
+
+_STATUS = tuple(ElfStatus)  # in the order of enum pyr_elf_status
+SHARED_OBJECT = 3  # e_type
+
+_FAULTS = tuple(Status)  # in the order of enum pyr_status
+
+# Errors of open that say nothing about the file.
+_OURS = {
+    errno.EMFILE: "this process has too many files open: raise ulimit -n",
+    errno.ENFILE: "the system has too many files open",
+    errno.ENOMEM: "the system is out of memory",
+}
+
+# The structure is 64 KiB, most of which is never read: it need not be zeroed.
+_new = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def _host() -> tuple[int, int, int]:
+    elf_class, byte_order = ffi.new("uint8_t *"), ffi.new("uint8_t *")
+    machine = ffi.new("uint16_t *")
+    lib.pyr_elf_host(elf_class, byte_order, machine)
+    return elf_class[0], byte_order[0], machine[0]
+
+
+HOST = _host()
+
+
+def read(path: os.PathLike[str] | str) -> ElfFacts:
+    """Read the headers of the file at `path`; whatever it holds, the answer is a result.
+
+    The file is neither loaded nor mapped, and a FIFO or a device does not block. Facts that were
+    read before a failure are kept. Raises ProbeError only if no file at all could be opened.
+    """
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:  # no file can have this name
+        return ElfFacts(
+            path=Path(path),
+            status=ElfStatus.CANNOT_OPEN,
+            fault=Status.NOT_FOUND,
+            errno=errno.EINVAL,
+        )
+
+    out = _new("struct pyr_elf *")
+    status = _STATUS[lib.pyr_elf_read(encoded, out)]
+    if out.sys_errno in _OURS:
+        raise ProbeError(f"{printable(str(path))} cannot be looked at: {_OURS[out.sys_errno]}")
+    opened = out.inode != 0
+    names: dict[bytes, list[str]] = {}
+    versions: list[VersionNeed] = []
+    file = ""
+    for entry in ffi.buffer(out.text, out.text_size)[:].split(b"\0")[:-1]:
+        kind, name = entry[:1], os.fsdecode(entry[1:])
+        if kind == b"F":
+            file = name
+        elif kind == b"V":
+            versions.append(VersionNeed(file=file, version=name))
+        else:
+            names.setdefault(kind, []).append(name)
+
+    def last(kind: bytes) -> str | None:  # the loader also uses the last one
+        return names[kind][-1] if kind in names else None
+
+    return ElfFacts(
+        path=Path(path),
+        status=status,
+        fault=_FAULTS[lib.pyr_fault_of(encoded, out)],
+        errno=out.sys_errno,
+        size=out.size if opened and status is not ElfStatus.NOT_REGULAR else None,
+        needed_size=out.needed_size or None,
+        device=out.device if opened else None,
+        inode=out.inode if opened else None,
+        elf_class=out.elf_class or None,
+        byte_order=out.data or None,
+        machine=out.machine or None,
+        type=out.type or None,
+        bind_now=bool(out.bind_now),
+        host=(out.elf_class, out.data, out.machine) == HOST,
+        soname=last(b"S"),
+        needed=tuple(names.get(b"N", ())),
+        rpath=_search_path(last(b"R")),
+        runpath=_search_path(last(b"U")),
+        interpreter=last(b"I"),
+        versions_needed=tuple(versions),
+        versions_defined=tuple(names.get(b"D", ())),
+    )
+
+
+def _search_path(value: str | None) -> tuple[str, ...]:
+    return tuple(value.split(":")) if value else ()
+
+
+def printable(text: str) -> str:
+    """Return a text that any stream takes and that shows what is odd about it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

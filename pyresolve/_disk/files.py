@@ -1,0 +1,27 @@
+"""Files and directories. A path is only one of a file's names."""
+
+from __future__ import annotations
+
+import os
+
+# A path that cannot be looked into counts as absent. Path.exists() and Path.is_dir() would raise
+# PermissionError instead.
+exists = os.path.exists
+is_directory = os.path.isdir
+is_file = os.path.isfile
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Compare two paths by device and inode, as text if a file is not there."""
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121  (texts as well as paths)
+    except OSError:
+        return os.fspath(one) == os.fspath(other)
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the names in a directory, sorted; none if it cannot be listed."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208  (twice as fast as iterdir)
+    except OSError:
+        return []

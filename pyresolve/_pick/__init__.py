@@ -1,0 +1,1 @@
+"""Choose a build and the environment that it needs."""

@@ -1,0 +1,272 @@
+"""The environment that a hook needs: the ways to change it, tried as a whole until one works."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._check import check, report as reports
+from .._disk import cuda, fault
+from .._disk.files import is_directory, same_file
+from .._environ import (
+    LIBRARY_PATH,
+    PRELOAD,
+    delta,
+    has_empty_element,
+    parse_library_path,
+    parse_preload,
+)
+from .._errors import UnrepresentablePathError
+from .._model import Candidate, LoadReport, Pin, Runtime, Status, Verdict
+from .._names import runtime_major, same_stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .._process.helper import Deadline
+    from .facts import Facts
+
+_TMS = "torch_memory_saver"
+_LISTS_SINCE = (0, 0, 10)  # torch_memory_saver before that takes LD_PRELOAD for one path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A change of the environment that may work.
+
+    `runtime` is the libcudart that it pins, None if it changes nothing but LD_PRELOAD. `expected`
+    is the libcudart that the process is to map, `directory` what it adds to LD_LIBRARY_PATH.
+    """
+
+    change: dict[str, str]
+    runtime: Runtime | None
+    expected: Path | None
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The ways to start with a hook, the narrowest first.
+
+    `runtime` is the libcudart that can be pinned, `refused` why a way could not be written down.
+    """
+
+    ways: tuple[Way, ...]
+    runtime: Runtime | None = None
+    refused: UnrepresentablePathError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A change of the environment, and the report on the rehearsal in the changed one."""
+
+    change: dict[str, str]
+    report: LoadReport
+    notes: tuple[str, ...] = ()
+
+
+def plan(facts: Facts, candidate: Candidate, pin: Pin = Pin.AUTO) -> Plan:
+    """Return the ways to start with `candidate`, the narrowest first.
+
+    The hook is loaded before torch's RPATH is read, so that the environment decides which libcudart
+    the process gets. If that may not be torch's, torch's is pinned. Raises UnrepresentablePathError
+    if no way can be written down.
+    """
+    own = _own_runtime(facts, candidate)
+    others = (runtime for runtime in facts.installed if runtime.major == candidate.major)
+    pinned = own or next(others, None)
+    if pinned is None or pin is Pin.NONE:
+        return Plan(ways=(_way(facts, candidate, Pin.NONE),))
+    if pin is not Pin.AUTO:
+        return Plan(ways=(_way(facts, candidate, pin, pinned, pinned.path),))
+    ways: list[Way] = []
+    refused: UnrepresentablePathError | None = None
+    if not _must_pin(facts, candidate, own):
+        ways.append(_way(facts, candidate, Pin.NONE, expected=own.path if own else None))
+    for kind in _pins(facts, pinned):
+        try:
+            ways.append(_way(facts, candidate, kind, pinned, pinned.path))
+        except UnrepresentablePathError as error:  # noqa: PERF203  (two turns at most)
+            refused = error
+    if refused and not ways:
+        raise refused
+    return Plan(ways=tuple(ways), runtime=pinned, refused=refused)
+
+
+def verify(
+    planned: Plan,
+    facts: Facts,
+    candidate: Candidate,
+    *,
+    deadline: Deadline,
+    known: Mapping[str, LoadReport],
+) -> Launch:
+    """Rehearse the ways until one works, and return it; else the first that failed.
+
+    A way that pins is not tried if the one before it failed for another reason than the runtime.
+    `known` are the reports on the rehearsals that were made already, by their key().
+    """
+    first: Launch | None = None
+    for way in planned.ways:
+        launch = _rehearse(way, facts, candidate, deadline, known)
+        if launch.report.verdict is not Verdict.FAIL:
+            return launch
+        if way.runtime is None:
+            if planned.runtime is None or not _wants_runtime(launch.report, planned.runtime):
+                return launch
+        else:
+            first = first or launch
+    if first:
+        return first
+    assert planned.refused, "there is a way that pins, or a reason why there is none"
+    raise planned.refused
+
+
+def key(hook: str, change: Mapping[str, str]) -> str:
+    """Return what identifies a rehearsal: no path and no variable holds a NUL."""
+    return "\0".join([hook, *(f"{name}={value}" for name, value in sorted(change.items()))])
+
+
+def _own_runtime(facts: Facts, candidate: Candidate) -> Runtime | None:
+    """Return torch's libcudart if the candidate links its major."""
+    runtime = facts.torch_runtime
+    return runtime if runtime and runtime.major == candidate.major else None
+
+
+def _must_pin(facts: Facts, candidate: Candidate, own: Runtime | None) -> bool:
+    """Tell whether it is known without a rehearsal that the hook alone would map another runtime.
+
+    It is if neither the hook's own search path nor a preload has a say.
+    """
+    environ = facts.environ
+    if own is None or candidate.has_search_path or parse_preload(environ.get(PRELOAD)):
+        return False
+    if _relative_elements(environ):
+        return True  # what is found here says nothing about a worker that starts elsewhere
+    found = next((r for r in facts.loader_runtimes if r.major == candidate.major), None)
+    return found is None or not same_file(found.path, own.path)
+
+
+def _wants_runtime(report: LoadReport, runtime: Runtime) -> bool:
+    if report.status is Status.WRONG_RUNTIME:
+        return True
+    names = {missing.name for missing in report.missing}
+    return report.status is Status.MISSING_DEPENDENCY and runtime.path.name in names
+
+
+def _pins(facts: Facts, runtime: Runtime) -> Iterator[Pin]:
+    narrow = cuda.only_runtime(runtime.path.parent)
+    if narrow:
+        yield Pin.LIBRARY_PATH
+    if _reads_lists(facts) and facts.package not in os.fspath(runtime.path):
+        yield Pin.PRELOAD
+    if not narrow:
+        yield Pin.LIBRARY_PATH
+
+
+def _reads_lists(facts: Facts) -> bool:
+    """Tell whether the package can find itself in an LD_PRELOAD of several elements."""
+    if facts.package != _TMS or facts.package_version is None:
+        return True
+    numbers = tuple(int(part) for part in facts.package_version.split(".") if part.isdecimal())
+    return numbers >= _LISTS_SINCE
+
+
+def _way(
+    facts: Facts,
+    candidate: Candidate,
+    pin: Pin,
+    runtime: Runtime | None = None,
+    expected: Path | None = None,
+) -> Way:
+    path = os.fspath(runtime.path) if runtime else ""
+    directory = os.path.dirname(path) if pin is Pin.LIBRARY_PATH else None  # noqa: PTH120
+    added = [directory, facts.driver_directory and os.fspath(facts.driver_directory)]
+    change = delta(
+        facts.environ,
+        hook=os.fspath(candidate.path),
+        preload=[path] if pin is Pin.PRELOAD else [],
+        library_path=[item for item in added if item],
+        same_stem=same_stem(facts.stem),
+    )
+    return Way(change=change, runtime=runtime, expected=expected, directory=directory)
+
+
+def rehearsed(way: Way, facts: Facts) -> dict[str, str]:
+    """Return the variables that the helper sets for the rehearsal: it starts without LD_PRELOAD."""
+    return {PRELOAD: facts.environ.get(PRELOAD, ""), **way.change}
+
+
+def _rehearse(
+    way: Way,
+    facts: Facts,
+    candidate: Candidate,
+    deadline: Deadline,
+    known: Mapping[str, LoadReport],
+) -> Launch:
+    change = rehearsed(way, facts)
+    hook = os.fspath(candidate.path)
+    report = known.get(key(hook, change))
+    if report is None:
+        report = check.rehearse(hook, change=change, environ=facts.environ, deadline=deadline)
+    if way.expected:
+        report = reports.with_expected(report, way.expected)
+    final = {**facts.environ, **way.change}
+    notes = [*_notes(facts, candidate, final)]
+    if way.directory or facts.driver_directory:
+        notes += _conda_note(way.directory or os.fspath(facts.driver_directory or ""))
+    return Launch(change=way.change, report=report, notes=tuple(notes))
+
+
+def _relative_elements(environ: Mapping[str, str]) -> list[str]:
+    elements = parse_library_path(environ.get(LIBRARY_PATH))
+    return [element for element in elements if element and element[0] not in "/$"]
+
+
+def _conda_note(directory: str) -> Iterator[str]:
+    prefix = next((p for p in Path(directory).parents if is_directory(p / "conda-meta")), None)
+    if prefix:
+        yield (
+            f"{LIBRARY_PATH} begins with {directory}, which holds all libraries of a conda"
+            " prefix: system programs that a worker starts may break on them;"
+            " torch_memory_saver 0.0.10 or newer can do without"
+        )
+
+
+def _notes(facts: Facts, candidate: Candidate, environ: Mapping[str, str]) -> Iterator[str]:
+    preloads = parse_preload(environ[PRELOAD])
+    for element in preloads[1:]:
+        plain = "/" in element and "$" not in element  # a token is the loader's to expand
+        if plain and (diagnosis := fault.find(element)):
+            yield f"the loader ignores a preload that was there before: {diagnosis.message}"
+        major = runtime_major(os.path.basename(element))  # noqa: PTH119
+        if major is not None and candidate.major is not None and major != candidate.major:
+            yield (
+                f"{PRELOAD} held {element} before, a runtime of CUDA {major} beside the hook's of"
+                f" CUDA {candidate.major}: two runtimes will be in every worker; take it out"
+            )
+    if facts.package == _TMS and _reads_lists(facts):
+        named = [item for item in preloads if _TMS in item]
+        if len(named) != 1:
+            yield (
+                f"{facts.package} wants exactly one element of {PRELOAD} that contains {_TMS!r} and"
+                f" finds {len(named)} ({', '.join(named)}): move the others to another directory"
+            )
+    elif len(preloads) > 1 and not _reads_lists(facts):
+        yield (
+            f"{facts.package} {facts.package_version} takes the whole of {PRELOAD} for one path and"
+            f" will not find itself among {len(preloads)}: install 0.0.10 or newer, or start the"
+            " workers without the other preloads"
+        )
+    for element in _relative_elements(environ):
+        yield (
+            f"{LIBRARY_PATH} has the relative element {element}: it means another directory"
+            " wherever a worker starts; write it in full"
+        )
+    if has_empty_element(environ):
+        yield (
+            f"{LIBRARY_PATH} has an empty element: libraries are also searched in whatever"
+            " directory a worker starts in; take it out"
+        )

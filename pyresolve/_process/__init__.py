@@ -1,0 +1,1 @@
+"""What processes say that are started to be asked."""
