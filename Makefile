@@ -8,8 +8,11 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 	$(shell find native pyresolve -type f -not -name '*.pyc')
 C_FILES := $(shell find native tests -name '*.[ch]' -not -name '_native.*')
 
+FAST_TESTS := tests/test_environ.py tests/test_overrides.py tests/test_imports.py tests/disk \
+	tests/pick/test_decide.py tests/check/test_line.py tests/native
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check asan bench bench-ray messages clean
+.PHONY: help demo test test-fast check asan bench bench-ray messages clean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +24,11 @@ demo: $(VENV)/.cli ## pick a hook of the real torch_memory_saver and say what is
 	@PYTHONPATH=build/demo $(BIN)/pyresolve doctor || test $$? -eq 3  # 3: UNKNOWN, no driver here
 
 test: $(VENV)/.test ## run the whole test suite on the installed package
-	@$(BIN)/pytest
+	@$(BIN)/pytest -q -n auto -m 'not serial'
+	@$(BIN)/pytest -q -m serial
+
+test-fast: $(VENV)/.test ## run the tests that start hardly any process, in seconds
+	@$(BIN)/pytest -q -n auto $(FAST_TESTS)
 
 check: $(VENV)/.check test ## run the linters and type checker, then the tests
 	@$(BIN)/ruff check .

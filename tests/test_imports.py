@@ -1,0 +1,133 @@
+"""The package's imports lead in one direction, those for types and those in functions included."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from support import REPOSITORY
+
+# Imports lead from a row to itself and to the rows before it.
+LAYERS = (
+    ("_document", "_names"),
+    ("_model",),
+    ("_errors", "_environ", "_overrides"),
+    ("_native",),
+    ("_disk",),
+    ("_process",),
+    ("_check",),
+    ("_pick",),
+    ("_survey", "_audit"),
+    ("health", "bench", "ray"),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Return the modules of the package in `root` by their dotted names, its own name left out."""
+    found = {}
+    for path in sorted(root.rglob("*.py*")):
+        if path.suffix not in (".py", ".pyi"):
+            continue
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name or "__init__"] = path
+    return found
+
+
+def imports(name: str, path: Path, known: set[str]) -> set[str]:
+    """Return the modules of the package that one of them imports, wherever in its text."""
+    base = [] if name == "__init__" else name.split(".")
+    package = base if path.name == "__init__.py" else base[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        above = package[: len(package) - node.level + 1]
+        target = [*above, *(node.module.split(".") if node.module else [])]
+        for alias in node.names:
+            whole = ".".join([*target, alias.name])
+            found.add(whole if whole in known else ".".join(target) or "__init__")
+    return {item for item in found if item in known} - {name}
+
+
+def graph(root: Path) -> dict[str, set[str]]:
+    """Return what each module imports."""
+    known = modules(root)
+    return {name: imports(name, path, set(known)) for name, path in known.items()}
+
+
+def circles(edges: dict[str, set[str]]) -> list[str]:
+    """Return each circle of imports as a text, found from its first module on."""
+    found, done = [], set()
+
+    def follow(name: str, path: list[str]) -> None:
+        if name in path:
+            found.append(" -> ".join([*path[path.index(name) :], name]))
+        elif name not in done:
+            for other in sorted(edges[name]):
+                follow(other, [*path, name])
+            done.add(name)
+
+    for name in sorted(edges):
+        follow(name, [])
+    return found
+
+
+def layer(name: str) -> int:
+    """Return the row of LAYERS that a module belongs to."""
+    top = name.split(".")[0]
+    return next(number for number, names in enumerate(LAYERS) if top in names)
+
+
+def against_the_layers(edges: dict[str, set[str]]) -> list[str]:
+    """Return the imports that lead to a later row."""
+    return [
+        f"{name} -> {other}"
+        for name, others in edges.items()
+        for other in sorted(others)
+        if layer(other) > layer(name)
+    ]
+
+
+def test_no_circle():
+    """No module imports one that imports it."""
+    assert [] == circles(graph(REPOSITORY / "pyresolve"))
+
+
+def test_layers():
+    """What is below imports nothing from above."""
+    edges = graph(REPOSITORY / "pyresolve")
+    assert len(edges) > 50
+    assert [] == against_the_layers(edges)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .b import x\n",
+        "from . import b\n",
+        "if TYPE_CHECKING:\n    from .b import x\n",
+        "def f():\n    from .b import x\n",
+    ],
+)
+def test_circle_is_found(tmp_path, text):
+    """A circle is found at run time, for types and in a function."""
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "a.py").write_text(text)
+    (tmp_path / "b.py").write_text("from .c import y\n")
+    (tmp_path / "c.py").write_text("from .a import f\n")
+    assert ["a -> b -> c -> a"] == circles(graph(tmp_path))
+    (tmp_path / "c.py").write_text("import a\n")
+    assert [] == circles(graph(tmp_path))
+
+
+def test_layer_is_held(tmp_path):
+    """An import that leads upwards is found."""
+    (tmp_path / "_disk").mkdir()
+    (tmp_path / "_disk" / "elf.py").write_text("from .._pick import pick\n")
+    (tmp_path / "_pick").mkdir()
+    (tmp_path / "_pick" / "pick.py").write_text("from .._disk import elf\n")
+    assert ["_disk.elf -> _pick.pick"] == against_the_layers(graph(tmp_path))
