@@ -16,6 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 mkdir "$work/reports" "$work/site"
+chmod 711 "$work" # some tests start the helper as another user
 
 say() { printf '\n== %s\n' "$*"; }
 
