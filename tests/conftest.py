@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import TESTS, driver, hidden, process, rogues
 from support.layout import Site
 from support.probe_program import PROGRAM
@@ -15,6 +16,10 @@ from support.tools import unavailable
 import pyresolve
 from pyresolve import _native
 from pyresolve._disk import elf as _elf
+
+# How long an example takes depends on what else runs on the machine.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 _KEPT = ("HOME", "LANG", "PATH", "TMPDIR")
 
