@@ -1,4 +1,4 @@
-"""Health as Prometheus metrics: one description of them for the text file and for the server."""
+"""Health as Prometheus metrics, for the text file and for the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,54 +17,39 @@ if TYPE_CHECKING:
 
     from .checks import Health
 
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One gauge: a value for each set of labels, which all have the same names."""
-
-    name: str
-    help: str
-    samples: tuple[tuple[dict[str, str], float], ...]
-
-
-def families(results: Sequence[Health]) -> tuple[Family, ...]:
-    """Return what Prometheus is told about each check."""
-    return (
-        Family(
-            name="pyresolve_health_verdict",
-            help="1 for the verdict on the check, 0 for the others.",
-            samples=tuple(
-                (
-                    {"check": health.name, "verdict": verdict.value},
-                    float(health.verdict is verdict),
-                )
-                for health in results
-                for verdict in Verdict
-            ),
-        ),
-        Family(
-            name="pyresolve_health_status",
-            help="1 for the status behind the verdict, which is gone once it is another.",
-            samples=tuple(
-                ({"check": health.name, "status": health.status}, 1.0) for health in results
-            ),
-        ),
-        Family(
-            name="pyresolve_health_duration_seconds",
-            help="How long the check took when it was last made.",
-            samples=tuple(({"check": health.name}, health.elapsed) for health in results),
-        ),
-        Family(
-            name="pyresolve_health_last_run_timestamp_seconds",
-            help="When the check was last made, in seconds since the epoch.",
-            samples=tuple(({"check": health.name}, health.time) for health in results),
-        ),
-    )
+_HELP = {
+    "pyresolve_health_verdict": "1 for the verdict on the check, 0 for the others.",
+    "pyresolve_health_status": (
+        "1 for the status behind the verdict, which is gone once it is another."
+    ),
+    "pyresolve_health_duration_seconds": "How long the check took when it was last made.",
+    "pyresolve_health_last_run_timestamp_seconds": (
+        "When the check was last made, in seconds since the epoch."
+    ),
+}
 
 
 def text(results: Sequence[Health]) -> str:
     """Return the metrics in the text format of Prometheus, without timestamps."""
-    return "".join(f"{line}\n" for family in families(results) for line in _lines(family))
+    samples = [sample for health in results for sample in _samples(health)]
+    lines = []
+    for name, meaning in _HELP.items():
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{labels} {value!r}" for gauge, labels, value in samples if gauge == name]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def exposition(results: Sequence[Health], accept: str) -> tuple[str, str]:
+    """Return the metrics for an Accept header, and their content type.
+
+    OpenMetrics if the header names it, in whatever version: gauges are the same in each.
+    """
+    if "application/openmetrics-text" in accept.lower():
+        return f"{text(results)}# EOF\n", OPENMETRICS
+    return text(results), TEXT
 
 
 def write(path: Path, content: str) -> None:
@@ -102,12 +86,20 @@ def write(path: Path, content: str) -> None:
         ) from error
 
 
-def _lines(family: Family) -> Iterator[str]:
-    yield f"# HELP {family.name} {family.help}"
-    yield f"# TYPE {family.name} gauge"
-    for labels, value in family.samples:
-        pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-        yield f"{family.name}{{{pairs}}} {value!r}"
+def _samples(health: Health) -> Iterator[tuple[str, str, float]]:
+    """Yield gauge, labels and value."""
+    for verdict in Verdict:
+        labels = _labels(check=health.name, verdict=verdict.value)
+        yield "pyresolve_health_verdict", labels, float(health.verdict is verdict)
+    labels = _labels(check=health.name)
+    yield "pyresolve_health_status", _labels(check=health.name, status=health.status), 1.0
+    yield "pyresolve_health_duration_seconds", labels, health.elapsed
+    yield "pyresolve_health_last_run_timestamp_seconds", labels, health.time
+
+
+def _labels(**labels: str) -> str:
+    pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+    return f"{{{pairs}}}"
 
 
 def _escaped(text: str) -> str:

@@ -20,9 +20,7 @@ from . import metrics
 from .checks import worst
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from prometheus_client.core import GaugeMetricFamily
+    from collections.abc import Callable, Sequence
 
     from .checks import Health
 
@@ -66,7 +64,6 @@ class Server(HTTPServer):
     ) -> None:
         self.examine = examine
         self.ready = ready
-        self.expose = _exposition(examine)
         self._slots = threading.BoundedSemaphore(_CONNECTIONS)
         try:
             found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -175,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         except PyresolveError as error:  # no thread, no process: that is an answer, too
             self._reply(_UNAVAILABLE, f"{error}\n")
 
-    def _answer(self, path: str) -> tuple[int, str | bytes, str]:
+    def _answer(self, path: str) -> tuple[int, str, str]:
         if path == "/healthz":
             return _OK, "ok\n", _TEXT
         if path == "/readyz":
@@ -184,13 +181,14 @@ class _Handler(BaseHTTPRequestHandler):
             line = summary_line([health.summary for health in results])
             return _OK if ready else _UNAVAILABLE, f"{line}\n", _TEXT
         if path == "/metrics":
-            return _OK, *self.server.expose(self.headers.get("Accept") or "")
+            accept = self.headers.get("Accept") or ""
+            return _OK, *metrics.exposition(self.server.examine(), accept)
         return _NOT_FOUND, "here are /healthz, /readyz and /metrics\n", _TEXT
 
     do_HEAD = do_GET  # noqa: N815  (http.server's way; to other methods it answers 501)
 
-    def _reply(self, status: int, body: str | bytes, kind: str = _TEXT) -> None:
-        data = body if isinstance(body, bytes) else body.encode()
+    def _reply(self, status: int, body: str, kind: str = _TEXT) -> None:
+        data = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
@@ -201,50 +199,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         """Say nothing: a probe every few seconds is no news."""
-
-
-def _exposition(
-    examine: Callable[[], Sequence[Health]],
-) -> Callable[[str], tuple[bytes, str]]:
-    """Return what answers a scrape, in the format that the scraper asks for."""
-    try:
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.core import GaugeMetricFamily
-        from prometheus_client.exposition import choose_encoder
-        from prometheus_client.registry import Collector
-    except ImportError as error:
-        raise _missing() from error
-
-    class Health(Collector):
-        def collect(self) -> Iterable[GaugeMetricFamily]:
-            for family in metrics.families(examine()):
-                labels = list(family.samples[0][0]) if family.samples else []
-                gauge = GaugeMetricFamily(family.name, family.help, labels=labels)
-                for values, number in family.samples:
-                    gauge.add_metric(list(values.values()), number)
-                yield gauge
-
-        def describe(self) -> Iterable[GaugeMetricFamily]:
-            return ()  # or else registering would make the checks
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Health())
-
-    def expose(accept: str) -> tuple[bytes, str]:
-        try:
-            encoder, kind = choose_encoder(accept)
-        except (TypeError, ValueError):  # it names a version that is none
-            encoder, kind = choose_encoder("")
-        return encoder(registry), kind
-
-    return expose
-
-
-def _missing() -> PyresolveError:
-    remedy = "pip install 'pyresolve-native[health]'"
-    error = PyresolveError(f"to serve metrics prometheus-client is needed: {remedy}")
-    error.remedy = remedy
-    return error
 
 
 def _cannot_serve(address: tuple[str, int], error: OSError) -> PyresolveError:

@@ -9,9 +9,14 @@ import socket
 import subprocess
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
 from support.command import COMMAND, environment, pyresolve, run
 from support.debian import debian_tool
 from support.process import poll
@@ -93,21 +98,41 @@ def test_values(config):
     assert 6 * len(expected) == len(found)
 
 
+RESULT = Health(name="x", file="x", verdict=Verdict.OK, status="loadable", message="loads")
+
+
 def test_names_are_documented():
     """docs/health.md lists every gauge with its labels."""
     text = (Path(__file__).parents[2] / "docs" / "health.md").read_text()
-    result = Health(name="x", file="x", verdict=Verdict.OK, status="loadable", message="loads")
-    for family in metrics.families([result]):
-        labels = ", ".join(f"`{label}`" for label in family.samples[0][0])
+    families = list(text_string_to_metric_families(metrics.text([RESULT])))
+    assert 4 == len(families)
+    for family in families:
+        labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
         assert f"| `{family.name}` | {labels} |" in text
+
+
+@pytest.mark.parametrize("name", ["x", 'odd \\ " \n caf\u00e9', "caf\udce9"])
+def test_openmetrics_is_the_same_gauges(name):
+    """The parsers of both formats read the same of what is written for each."""
+    results = [replace(RESULT, name=name), replace(RESULT, name="y", verdict=Verdict.FAIL)]
+    text, kind = metrics.exposition(results, "application/openmetrics-text; version=abc")
+    assert metrics.OPENMETRICS == kind
+    plain, kind = metrics.exposition(results, "")
+    assert (metrics.TEXT, metrics.text(results)) == (kind, plain)
+    parsed = [
+        {(s.name, *s.labels.items()): s.value for family in parse(body) for s in family.samples}
+        for parse, body in (
+            (openmetrics_families, text),
+            (text_string_to_metric_families, plain),
+        )
+    ]
+    assert parsed[0] == parsed[1]
+    assert 12 == len(parsed[0])
 
 
 def test_name_that_is_no_utf8(config):
     """A path may hold any byte; the metrics are UTF-8."""
-    result = Health(
-        name="caf\udce9", file="x", verdict=Verdict.OK, status="loadable", message="loads"
-    )
-    text = metrics.text([result])
+    text = metrics.text([replace(RESULT, name="caf\udce9")])
     assert r'{check="caf\\udce9"}' in text
     text.encode()
 

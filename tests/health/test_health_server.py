@@ -226,17 +226,6 @@ def test_where_it_cannot_listen(host, reason):
     assert done.stderr.startswith(f"pyresolve: cannot listen on {host} port {port} ({reason}")
 
 
-def test_without_prometheus_client(tmp_path):
-    """A clear sentence, and the command that brings it."""
-    (tmp_path / "prometheus_client.py").write_text("raise ImportError('hidden')\n")
-    done = pyresolve("health", "--serve", "0", env=environment(tmp_path))
-    said = (
-        "pyresolve: to serve metrics prometheus-client is needed:"
-        " pip install 'pyresolve-native[health]'\n"
-    )
-    assert (1, "", said) == (done.returncode, done.stdout, done.stderr)
-
-
 # --- how it ends
 
 
