@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,8 @@ def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:
 
 
 def _serve(text: str, config: Config, timeout: float, unknown_is: str | None) -> int:
+    import asyncio
+
     from ..health import server
     from ..health.monitor import HealthMonitor
     from ..health.once import share
@@ -132,13 +135,12 @@ def _serve(text: str, config: Config, timeout: float, unknown_is: str | None) ->
     address = server.parse_address(text)
     environ = {name: value for name, value in os.environ.items() if name != _overrides.TIMEOUT}
     monitor = HealthMonitor(environ=environ, probe_timeout=share(timeout))
-    listening = server.Server(
-        address,
+    listening = server.listen(address)
+    serving = server.Server(
         examine=lambda: monitor.check_all(config.checks, timeout=timeout),
         ready=frozenset({Verdict.OK, Verdict.UNKNOWN} if unknown_is == "ok" else {Verdict.OK}),
     )
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    url = f"http://{host}:{listening.server_port}/"
-    return server.serve(
-        listening, announce=lambda: print_text(f"pyresolve: serving {url}", to_stderr=True)
-    )
+    url = f"http://{host}:{listening.getsockname()[1]}/"
+    announce = partial(print_text, f"pyresolve: serving {url}", to_stderr=True)
+    return asyncio.run(serving.serve(listening, announce=announce))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import io
 import signal
 import socket
 import threading
-import time
-from http.client import LineTooLong
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from email.utils import formatdate
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from .._check.line import summary_line
-from .._errors import PyresolveError
+from .._errors import ProbeError, PyresolveError
 from .._model import Verdict
 from . import metrics
 from .checks import worst
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-_CONNECTIONS = 32  # served at a time; others wait in the kernel's queue
+_CONNECTIONS = 512  # open at a time, half of the usual limit of open files
 _QUEUE = 128
 _REQUEST_SIZE = 8192  # bytes of a request with its headers
-_REQUEST_TIME = 3.0  # seconds that a client has for all of its request, and for taking the answer
+_REQUEST_TIME = 3.0  # seconds that a client has to send its request, and again to take the answer
 _FAREWELL = 2.0  # seconds that the last requests have at the end
 
-_UNAVAILABLE = 503
-_TOO_LARGE = 431
-_OK = 200
-_NOT_FOUND = 404
 _TEXT = "text/plain; charset=utf-8"
 
 _INTERRUPTED = 130
@@ -50,155 +46,138 @@ def parse_address(text: str) -> tuple[str, int]:
     return host or LOOPBACK, int(port)
 
 
-class Server(HTTPServer):
-    """Serves the health that `examine` returns; `ready` says which verdicts are good enough."""
+def listen(address: tuple[str, int]) -> socket.socket:
+    """Return a socket that listens there. Raises PyresolveError."""
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = found[0]
+        both = family == socket.AF_INET6  # [::] is also 0.0.0.0
+        return socket.create_server(place[:2], family=family, backlog=_QUEUE, dualstack_ipv6=both)
+    except OSError as error:
+        raise _cannot_serve(address, error) from error
 
-    request_queue_size = _QUEUE
+
+class Server:
+    """Serves the health that `examine` returns; `ready` says which verdicts are good enough.
+
+    One thread serves all connections, so that a client that is slow keeps no other one waiting.
+    `examine` may block: it is called in another thread, once for all who ask meanwhile.
+    """
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        *,
-        examine: Callable[[], Sequence[Health]],
-        ready: frozenset[Verdict],
+        self, *, examine: Callable[[], Sequence[Health]], ready: frozenset[Verdict]
     ) -> None:
-        self.examine = examine
-        self.ready = ready
-        self._slots = threading.BoundedSemaphore(_CONNECTIONS)
-        try:
-            found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            self.address_family = found[0][0]
-            super().__init__(found[0][4][:2], _Handler)  # type: ignore[arg-type]
-        except OSError as error:
-            raise _cannot_serve(address, error) from error
+        self._examine = examine
+        self._ready = ready
+        self._connections: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._results: asyncio.Future[Sequence[Health]] | None = None
 
-    def server_bind(self) -> None:
-        """Bind without the look-up of our own name that HTTPServer makes, which may take long."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+    async def serve(self, listening: socket.socket, *, announce: Callable[[], None]) -> int:
+        """Serve until SIGTERM or SIGINT comes; return the exit status. For the main thread.
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Serve in a thread, once there is room for one more."""
-        self._slots.acquire()
-        try:
-            threading.Thread(
-                target=self._serve, args=(request, client_address), daemon=True
-            ).start()
-        except RuntimeError:  # no more threads: this client comes again
-            self._slots.release()
-            self.shutdown_request(request)
-
-    def _serve(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        try:
-            self.finish_request(request, client_address)
-        except OSError:
-            pass  # the client is gone
-        finally:
-            self.shutdown_request(request)
-            self._slots.release()
-
-    def farewell(self) -> None:
-        """Let the requests that are under way come to an end, but not for long."""
-        end = time.monotonic() + _FAREWELL
-        for _ in range(_CONNECTIONS):
-            if not self._slots.acquire(timeout=max(0.0, end - time.monotonic())):
-                return
-
-
-def serve(server: Server, *, announce: Callable[[], None]) -> int:
-    """Serve until SIGTERM or SIGINT comes; return the exit status. For the main thread.
-
-    `announce` is called once both ends are in place.
-    """
-    awaited = {signal.SIGTERM, signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    try:
-        thread.start()
+        `announce` is called once both ends are in place.
+        """
+        signals: asyncio.Queue[int] = asyncio.Queue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+        server = await asyncio.start_server(
+            self._serve, sock=listening, limit=_REQUEST_SIZE, backlog=_QUEUE
+        )
         announce()
-        received = signal.sigwait(awaited)
-        server.shutdown()
-        server.farewell()
-    finally:
-        server.server_close()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return _INTERRUPTED if received == signal.SIGINT else 0
+        received = await signals.get()
+        server.close()
+        if self._connections:
+            await asyncio.wait([*self._connections], timeout=_FAREWELL)
+        return _INTERRUPTED if received == signal.SIGINT else 0
 
-
-class _Request(io.RawIOBase):
-    """What comes from a client: so much at most, and until then."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._end = time.monotonic() + _REQUEST_TIME
-        self._left = _REQUEST_SIZE
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  (any buffer)
-        if not self._left:
-            raise LineTooLong("request")
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left)
-        size = self._connection.recv_into(memoryview(buffer)[: self._left])
-        self._left -= size
-        self._connection.settimeout(_REQUEST_TIME)  # for the answer
-        return size
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-    server_version = "pyresolve"
-    sys_version = ""
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_Request(self.connection), _REQUEST_SIZE)
-
-    def handle(self) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task, "start_server() makes one"
+        self._connections[task] = None
+        if len(self._connections) > _CONNECTIONS:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]  # now, since it ends later
+            oldest.cancel()
         try:
-            self.handle_one_request()
-        except LineTooLong:
-            self.command, self.requestline, self.request_version = "GET", "", "HTTP/1.0"
-            self.send_error(_TOO_LARGE)
+            writer.transport.set_write_buffer_limits(0)  # drain() waits for the last byte
+            writer.write(await self._respond(reader))
+            await asyncio.wait_for(writer.drain(), _REQUEST_TIME)
+        except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # the client is gone or too slow, or was dropped
+        finally:
+            writer.transport.abort()
+            self._connections.pop(task, None)
 
-    def do_GET(self) -> None:
+    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
         try:
-            self._reply(*self._answer(self.path.partition("?")[0]))
+            data = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _REQUEST_TIME)
+        except asyncio.LimitOverrunError:
+            return _reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        request, *headers = data.decode("latin-1").split("\r\n")
+        words = request.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _reply(HTTPStatus.BAD_REQUEST)
+        if words[0] not in ("GET", "HEAD"):
+            return _reply(HTTPStatus.NOT_IMPLEMENTED)
+        fields = [header.partition(":") for header in headers]
+        accept = ",".join(value for name, _, value in fields if name.lower() == "accept")
+        try:
+            answer = await self._answer(words[1].partition("?")[0], accept)
         except PyresolveError as error:  # no thread, no process: that is an answer, too
-            self._reply(_UNAVAILABLE, f"{error}\n")
+            answer = HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n", _TEXT
+        return _reply(*answer, head=words[0] == "HEAD")
 
-    def _answer(self, path: str) -> tuple[int, str, str]:
+    async def _answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, str]:
         if path == "/healthz":
-            return _OK, "ok\n", _TEXT
+            return HTTPStatus.OK, "ok\n", _TEXT
         if path == "/readyz":
-            results = self.server.examine()
-            ready = worst(results) in self.server.ready
+            results = await self._examined()
+            ready = worst(results) in self._ready
             line = summary_line([health.summary for health in results])
-            return _OK if ready else _UNAVAILABLE, f"{line}\n", _TEXT
+            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+            return status, f"{line}\n", _TEXT
         if path == "/metrics":
-            accept = self.headers.get("Accept") or ""
-            return _OK, *metrics.exposition(self.server.examine(), accept)
-        return _NOT_FOUND, "here are /healthz, /readyz and /metrics\n", _TEXT
+            return HTTPStatus.OK, *metrics.exposition(await self._examined(), accept)
+        return HTTPStatus.NOT_FOUND, "here are /healthz, /readyz and /metrics\n", _TEXT
 
-    do_HEAD = do_GET  # noqa: N815  (http.server's way; to other methods it answers 501)
+    async def _examined(self) -> Sequence[Health]:
+        if self._results is None:
+            loop = asyncio.get_running_loop()
+            results: asyncio.Future[Sequence[Health]] = loop.create_future()
+            try:
+                # A daemon: at the end nobody waits for a check that hangs.
+                threading.Thread(target=self._work, args=(loop, results), daemon=True).start()
+            except RuntimeError as error:
+                raise ProbeError(f"{error}: raise ulimit -u or the pids limit") from error
+            self._results = results
+        return await asyncio.shield(self._results)  # a client that is dropped ends it for no other
 
-    def _reply(self, status: int, body: str, kind: str = _TEXT) -> None:
-        data = body.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+    def _work(
+        self, loop: asyncio.AbstractEventLoop, results: asyncio.Future[Sequence[Health]]
+    ) -> None:
+        try:
+            finish = partial(results.set_result, self._examine())
+        except BaseException as error:  # noqa: BLE001  (raised in whoever waits)
+            finish = partial(results.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            loop.call_soon_threadsafe(self._finish, finish)
 
-    def log_message(self, *args: object) -> None:
-        """Say nothing: a probe every few seconds is no news."""
+    def _finish(self, finish: Callable[[], None]) -> None:
+        self._results = None
+        finish()
+
+
+def _reply(status: HTTPStatus, body: str = "", kind: str = _TEXT, *, head: bool = False) -> bytes:
+    data = (body or f"{status.phrase}\n").encode()
+    headers = (
+        f"HTTP/1.0 {status.value} {status.phrase}\r\n"
+        f"Date: {formatdate(usegmt=True)}\r\n"
+        f"Content-Type: {kind}\r\n"
+        f"Content-Length: {len(data)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return headers.encode() + (b"" if head else data)
 
 
 def _cannot_serve(address: tuple[str, int], error: OSError) -> PyresolveError:

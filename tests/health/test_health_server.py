@@ -276,12 +276,29 @@ def test_client_that_never_finishes(serve):
 
 
 def test_many_clients_that_never_finish(serve):
-    """More than are served at a time: the next one waits until they are cut off."""
+    """They keep nobody waiting."""
     server = serve(table(rogue("good")), *PATIENT)
     with contextlib.ExitStack() as stack:
-        for _ in range(60):
+        for _ in range(200):
             stack.enter_context(server.connect()).sendall(b"GET /")
+        began = time.monotonic()
         assert (200, "ok\n") == server.request("/healthz")[::2]
+        assert time.monotonic() - began < 1.0
+        assert 200 == server.request("/readyz")[0]
+
+
+def test_more_clients_than_may_be_open(serve):
+    """The oldest connection is closed for a new one, and the server says nothing."""
+    server = serve(table(rogue("good")), *PATIENT)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.connect()) for _ in range(520)]
+        assert (200, "ok\n") == server.request("/healthz")[::2]
+        clients[0].settimeout(1.0)  # long before its time is up
+        assert b"" == clients[0].recv(100)
+        clients[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b"200 OK" in clients[-1].recv(100)
+    assert 0 == server.end()
+    assert "" == server.child.stderr.read()
 
 
 @pytest.mark.parametrize(
@@ -381,7 +398,7 @@ def test_two_hundred_requests_a_second(serve, tmp_path):
     assert "++" not in text
     assert 3 <= text.count("+") <= SECONDS * 2
     assert sizes[-1] - sizes[len(sizes) // 3] < 4096
-    idle = lambda: len(os.listdir(f"/proc/{pid}/task")) == 2  # noqa: E731
+    idle = lambda: len(os.listdir(f"/proc/{pid}/task")) == 1  # noqa: E731
     assert poll(idle, timeout=20)
     assert len(os.listdir(f"/proc/{pid}/fd")) < 12
     assert 0 == server.end()
