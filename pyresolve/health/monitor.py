@@ -64,13 +64,24 @@ class Leftover:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return the state and the start time of a process (proc(5)), empty if there is none."""
+    """Return the state and the start time of a process (proc(5)), empty if it has ended.
+
+    One that /proc hides (hidepid, a container's own /proc) is `hidden`, with no start time.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return "", ""
+        return ("hidden" if _exists(pid) else ""), ""
     fields = text.rpartition(")")[2].split()
     return fields[0], fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # kill(2): there is one, of another user
+    return True
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from support.rogues import rogue
 from support.tools import require_unshare, unavailable
 
 from pyresolve import HealthMonitor, Verdict
+from pyresolve.health import monitor
 
 TESTS = Path(__file__).parent.parent
 LONG = 60.0  # seconds, for what has to come at last
@@ -288,6 +289,36 @@ def test_target_that_cannot_be_killed(mount):
     assert f"process {first['pid']}, which loads it, cannot be killed" in first["message"]
     assert ("D", True, True) == (state, same, ended)
     assert None is after["pid"]  # tried again once that was over
+
+
+HIDDEN = """
+    import json, os, subprocess
+    from pyresolve.health.monitor import Leftover
+
+    with subprocess.Popen(["sleep", "60"]) as child:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/proc"], check=True)
+        leftover = Leftover.of(child.pid)
+        lives = leftover is not None and leftover.lives()
+        child.kill()
+    print(json.dumps([lives, leftover is not None and leftover.lives()]))
+"""
+
+
+def test_process_that_proc_hides():
+    """What /proc does not show, as with hidepid, has not ended for that."""
+    assert [True, False] == in_namespace(HIDDEN)
+
+
+def test_process_of_another_user(monkeypatch):
+    """kill(2) says EPERM of a process that is not ours, and ESRCH of none."""
+    monkeypatch.setattr(monitor, "Path", lambda path: Path("/nonexistent"))
+    for error, lives in (PermissionError(), True), (ProcessLookupError(), False):
+
+        def kill(pid, number, error=error):
+            raise error
+
+        monkeypatch.setattr(os, "kill", kill)
+        assert lives is (monitor.Leftover.of(1) is not None)
 
 
 BLOCKED = """
