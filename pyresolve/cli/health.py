@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import _overrides
 from .._check import line
+from .._document import plain
 from .._model import Verdict
 from ._output import exit_status, print_json, print_text
 
@@ -68,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--output goes with --format prometheus")
     if arguments.json and (arguments.format != "text" or arguments.serve):
         raise ValueError("--json goes with neither --format prometheus nor --serve")
-    config = _config(arguments.config)
+    from ..health.config import Config, read
+
+    config = read(arguments.config) if arguments.config is not None else Config()
     asked = arguments.timeout if arguments.timeout is not None else config.timeout
     timeout = _overrides.timeout(os.environ, _TIMEOUT if asked is None else asked)
     unknown_is = arguments.unknown_is or config.unknown_is
@@ -94,16 +97,6 @@ def _began() -> float:
     return time.monotonic() - min(max(age, 0.0), _START)  # main() may be called by anything
 
 
-def _config(path: str | None) -> Config:
-    from ..health import config
-
-    if path is not None:
-        return config.read(path)
-    from ..health.checks import usual
-
-    return config.Config(checks=usual())
-
-
 def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:
     from ..health import checks
 
@@ -117,7 +110,7 @@ def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:
         metrics.write(Path(arguments.output), text)
     if arguments.json:
         verdict = checks.worst(results).value
-        print_json({"verdict": verdict, "checks": [checks.health_dict(h) for h in results]})
+        print_json({"verdict": verdict, "checks": [plain(health) for health in results]})
     elif arguments.verbose:
         for health in results:
             print_text(f"{health.verdict.name}\t{health.status}\t{health.name}\t{health.message}")

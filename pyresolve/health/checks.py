@@ -14,7 +14,7 @@ from .._check.check import check
 from .._check.line import Summary
 from .._disk import torch as torches
 from .._disk.cuda import with_driver_directories
-from .._document import SCHEMA, plain
+from .._document import document
 from .._errors import NotLoadableError, PyresolveError
 from .._model import LoadReport, Mode, Status, Verdict
 from .._names import DRIVER_SONAME, dotted
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 PENDING = "pending"
 """The status of a check that has not come to anything yet."""
+
+ABSENT = "absent"
+"""The status of a check that is left out here. Only the code in this package sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class Health:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data; the keys are stable (docs/json.md)."""
-        return {"schema": SCHEMA, **health_dict(self)}
+        return document(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +169,13 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torch:
-    """torch's own CUDA library, with the runtime that it maps."""
+    """torch's own CUDA library, with the runtime that it maps.
+
+    If it is not `required` and no torch for CUDA is installed, there is nothing to check.
+    """
 
     python: str | None = None
+    required: bool = True
     name: str = "torch"
 
     @property
@@ -176,13 +183,18 @@ class Torch:
         """Return what it is about before there is a file."""
         return "torch"
 
-    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
-        """Load it. Raises what check() raises, and InterpreterError."""
+    def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport | None:
+        """Load it; None if there is nothing to check.
+
+        Raises what check() raises, and InterpreterError.
+        """
         deadline = helper.Deadline(timeout)
         torch = torches.find(interpreter.site_of(self.python, environ=environ, deadline=deadline))
         if torch and torch.library:
             left = deadline.left_ns() / 1e9
             return check(torch.library, environ=environ, timeout=left)
+        if not self.required and not (torch and torch.cuda):
+            return None
         python = f" for {self.python}" if self.python else ""
         message = f"torch is not installed{python}: install it, or leave this check out"
         if torch:
@@ -202,11 +214,8 @@ class Torch:
 Check = Hook | Library | Driver | Torch
 
 
-def usual() -> tuple[Check, ...]:
-    """Return what is checked where nobody said what: torch's runtime only where there is one."""
-    torch = torches.find(interpreter.site_of(None, environ={}, deadline=helper.Deadline(1.0)))
-    torchs = (Torch(),) if torch and (torch.library or torch.cuda) else ()
-    return (Hook(), Driver(), *torchs)
+DEFAULT = (Hook(), Driver(), Torch(required=False))
+"""What is checked without a config."""
 
 
 def run(check: Check, *, environ: Mapping[str, str], timeout: float) -> Health:
@@ -242,24 +251,6 @@ def timed_out(check: Check, *, seconds: float, elapsed: float | None = None) -> 
     )
 
 
-def health_dict(health: Health) -> dict[str, Any]:
-    """Return a health as plain data."""
-    return {
-        "name": health.name,
-        "file": health.file,
-        "verdict": health.verdict.value,
-        "status": health.status,
-        "message": health.message,
-        "detail": health.detail,
-        "remedy": health.remedy,
-        "elapsed": round(health.elapsed, 6),
-        "time": round(health.time, 3),
-        "pending": health.pending,
-        "pid": health.pid,
-        "report": health.report and plain(health.report),
-    }
-
-
 def worst(results: Sequence[Health]) -> Verdict:
     """Return the verdict on all of them together."""
     verdicts = {health.verdict for health in results}
@@ -267,7 +258,12 @@ def worst(results: Sequence[Health]) -> Verdict:
     return next((verdict for verdict in order if verdict in verdicts), Verdict.OK)
 
 
-def _reported(check: Check, report: LoadReport) -> Health:
+def _reported(check: Check, report: LoadReport | None) -> Health:
+    if report is None:
+        message = f"{check.file} is not installed: nothing to check"
+        return Health(
+            name=check.name, file=check.file, verdict=Verdict.OK, status=ABSENT, message=message
+        )
     return Health(
         name=check.name,
         file=report.path.name or check.file,

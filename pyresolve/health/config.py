@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import ConfigError
 from .._model import Mode
-from .checks import Driver, Hook, Library, Torch
+from .checks import DEFAULT, Driver, Hook, Library, Torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,9 +28,9 @@ _LIBRARY = ("path", "mode", "name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a file lays down; None where it is silent."""
+    """What a file says; None if it is silent."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = DEFAULT
     timeout: float | None = None
     unknown_is: str | None = None
 

@@ -15,7 +15,7 @@ from .. import _overrides
 from .._check.check import mode_of
 from .._errors import ProbeError
 from .._model import Status, Verdict
-from .checks import PENDING, Health, Library, run, timed_out
+from .checks import ABSENT, PENDING, Health, Library, run, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,12 +152,13 @@ class HealthMonitor:
         return self.check_all([library], timeout=timeout)[0]
 
     def check_all(self, checks: Sequence[Check], *, timeout: float) -> tuple[Health, ...]:
-        """Return the health of each, looked at side by side, within `timeout` seconds in all."""
+        """Return the health of each, side by side, within `timeout` seconds in all."""
         end = time.monotonic() + timeout
         flights = [self._board(check) for check in checks]
-        return tuple(
+        results = [
             self._wait(check, *flight, end) for check, flight in zip(checks, flights, strict=True)
-        )
+        ]
+        return tuple(health for health in results if health.status != ABSENT)
 
     def _board(self, check: Check) -> tuple[_Record, _Flight]:
         with self._lock:

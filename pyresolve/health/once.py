@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .._errors import ProbeError
 from .._model import Status
-from .checks import run, timed_out
+from .checks import ABSENT, run, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ def share(timeout: float) -> float:
 def check_all(
     checks: Sequence[Check], *, environ: Mapping[str, str], timeout: float, began: float
 ) -> tuple[Health, ...]:
-    """Make the checks and return what they came to, in their order.
+    """Make the checks and return what they came to, in their order, less those left out here.
 
     `timeout` is in seconds from `began` on, by time.monotonic(). The checks are made in a forked
     child: a thread that waits for a dead file system cannot be ended, nor can its process, which
@@ -78,7 +78,8 @@ def check_all(
         raise ProbeError("the process that made the checks was killed: is there memory enough?")
     late = {index: timed_out(checks[index], seconds=timeout) for index in missing}
     found = {index: _shown(health, timeout) for index, health in answers.found.items()}
-    return tuple((found | late)[index] for index in range(len(checks)))
+    results = ((found | late)[index] for index in range(len(checks)))
+    return tuple(health for health in results if health.status != ABSENT)
 
 
 def _shown(health: Health, timeout: float) -> Health:

@@ -270,38 +270,59 @@ def test_override_of_the_timeout_wins(config):
     assert "FAIL timed_out: 0.5 s (sleep_ignoring_sigterm.so)\n" == done.stdout
 
 
-def test_deadline_holds_where_the_kernel_does_not_return(config, tmp_path):
-    """A file on a dead file system: neither the command nor who reads its output waits for it."""
+ON_DEAD_FILE_SYSTEM = """
+    import json, subprocess, sys, time
+    from pathlib import Path
+    from support.hungfs import hung
+
+    mount, file, *command = sys.argv[1:]
+    with hung(Path(mount), Path(file), reader=0):
+        began = time.monotonic()
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = child.communicate(timeout=20)
+        took = time.monotonic() - began
+    print(json.dumps([child.returncode, *said, took]))
+"""
+
+
+def on_dead_file_system(mount, file, *words, env):
+    """Run the command while reads of `file` under `mount` do not come back; return its end."""
     if not hungfs.available():
         unavailable("this user may not open /dev/fuse")
+    return cold(
+        ON_DEAD_FILE_SYSTEM,
+        mount,
+        file,
+        COMMAND,
+        "health",
+        *words,
+        prefix=[require_unshare(), "-rm"],
+        env=env,
+    )
+
+
+def test_deadline_holds_where_the_kernel_does_not_return(config, tmp_path):
+    """A file on a dead file system: neither the command nor who reads its output waits for it."""
     mount = tmp_path / "mount"
     mount.mkdir()
     file = config(tables(mount / "good.so", rogue("good")))
-    code = """
-        import json, subprocess, sys, time
-        from pathlib import Path
-        from support.hungfs import hung
-
-        mount, library, *command = sys.argv[1:]
-        with hung(Path(mount), Path(library), reader=0):
-            began = time.monotonic()
-            done = subprocess.run(command, capture_output=True, text=True)
-            took = time.monotonic() - began
-        print(json.dumps([done.returncode, done.stdout, done.stderr, took]))
-    """
-    status, out, err, took = cold(
-        code,
-        mount,
-        rogue("good"),
-        COMMAND,
-        "health",
-        "--config",
-        file,
-        prefix=[require_unshare(), "-rm"],
-        env={**environment(), "PYTHONPATH": os.fspath(TESTS)},
-    )
+    env = {**environment(), "PYTHONPATH": os.fspath(TESTS)}
+    status, out, err, took = on_dead_file_system(mount, rogue("good"), "--config", file, env=env)
     assert (1, "FAIL timed_out: 0.9 s (good.so)\n", "") == (status, out, err)
     assert took < TIMEOUT + START
+
+
+def test_deadline_holds_where_torch_lies_on_a_dead_file_system(site):
+    """Without a config torch is looked for under the deadline, too, and counts as late."""
+    site.torch()
+    env = {**environment(), "PYTHONPATH": f"{TESTS}:{site.root}"}
+    package = site.root / "torch"
+    words = ["--timeout", "2", "--verbose"]
+    status, out, err, took = on_dead_file_system(package, package / "version.py", *words, env=env)
+    ends = [tuple(line.split("\t")[1:3]) for line in out.splitlines()]
+    assert (1, "") == (status, err)
+    assert [("timed_out", "hook"), ("no_driver", "driver"), ("timed_out", "torch")] == ends
+    assert took < 2 + START
 
 
 # --- what it is given
