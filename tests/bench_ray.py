@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import ray
 from ray._private.runtime_env.context import RuntimeEnvContext
@@ -17,7 +18,7 @@ from support import cluster
 from support.compile import workshop
 from support.driver import full_stub
 
-from pyresolve.bench._sampling import Series, Side, interleaved
+from pyresolve.bench._measure import Series, interleaved
 from pyresolve.ray import PreloadPlugin, runtime_env
 
 _NUMBERS = itertools.count()
@@ -29,7 +30,7 @@ class _Worker:
 
 
 def main() -> None:
-    """Measure, each time with a new runtime environment and so with a new process."""
+    """Measure, each time with a new runtime environment and therefore in a new process."""
     os.chdir("/")
     ray.cloudpickle.register_pickle_by_value(sys.modules[_Worker.__module__])
     node = cluster.environment(
@@ -48,46 +49,45 @@ def main() -> None:
     _print("of which the plugin itself", _measured({"": _creates}, runs=40)[""])
 
 
-def _measured(sides: dict[str, Side], *, runs: int) -> dict[str, Series]:
+def _measured(sides: dict[str, Callable[[], float]], *, runs: int) -> dict[str, Series]:
     return interleaved(
         sides,
         runs=runs,
         warmups=2,
         budget=None,
-        heed=lambda: None,
         progress=lambda done, of: print(f"{done} of {of}", end="\r", file=sys.stderr),
     )
 
 
 def _print(name: str, series: Series, base: float | None = None) -> None:
     median = statistics.median(series.samples)
-    over = "" if base is None else f"{(median - base) / 1e6:.1f}"
-    print(f"{name:44}{median / 1e6:10.1f}{over:>14}{len(series.samples):6}")
+    over = "" if base is None else f"{(median - base) * 1e3:.1f}"
+    print(f"{name:44}{median * 1e3:10.1f}{over:>14}{len(series.samples):6}")
 
 
-def _starts(runtime_env: dict[str, object]) -> Side:
-    """Return the side that is an actor from its creation to its first answer."""
+def _starts(runtime_env: dict[str, object]) -> Callable[[], float]:
+    """Return a function that measures an actor from its creation to its first answer."""
 
-    def side() -> int:
+    def start() -> float:
         new = {**runtime_env, "env_vars": {"NUMBER": str(next(_NUMBERS))}}
-        begin = time.perf_counter_ns()
+        begin = time.perf_counter()
         actor = ray.remote(_Worker).options(num_cpus=0, runtime_env=new).remote()
         ray.get(actor.started.remote(), timeout=60)
-        taken = time.perf_counter_ns() - begin
+        taken = time.perf_counter() - begin
         ray.kill(actor)
         return taken
 
-    return side
+    return start
 
 
-def _creates() -> int:
+def _creates() -> float:
     context = RuntimeEnvContext(env_vars={"NUMBER": str(next(_NUMBERS))})
     create = PreloadPlugin().create(
         None, RuntimeEnv(pyresolve={}), context, logging.getLogger(__name__)
     )
-    begin = time.perf_counter_ns()
+    begin = time.perf_counter()
     asyncio.run(create)
-    taken = time.perf_counter_ns() - begin
+    taken = time.perf_counter() - begin
     assert context.py_executable.startswith("env LD_PRELOAD="), context.py_executable
     return taken
 

@@ -1,7 +1,8 @@
-"""`pyresolve bench`: what it measures, what it refuses, and that an interrupt loses nothing."""
+"""`pyresolve bench`: what it measures, what it refuses, and that a Ctrl-C loses nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import uuid
 from itertools import pairwise
 from pathlib import Path
@@ -23,11 +25,10 @@ from support.command import COMMAND, environment, pyresolve
 from support.layout import Site
 from support.process import cold
 
-from pyresolve.bench import _compare, _machine, _measure, _plot, _report
-from pyresolve.bench._helper import resident
+from pyresolve import check
+from pyresolve.bench import _compare, _machine, _plot, _report
+from pyresolve.bench._measure import Growth, Result, Series, interleaved
 from pyresolve.bench._methods import FLOOR, METHODS, Unmeasurable
-from pyresolve.bench._sampling import Series, interleaved
-from pyresolve.bench._target import Target
 
 ONE = ("--quick", "--runs", "1", "--rss", "0", "--threads", "1")
 MIB = 1 << 20
@@ -36,8 +37,8 @@ SERIES_KEYS = {
     *("problem", "runs", "outliers", "median", "p90", "p99", "ratio", "warmups", "samples"),
 }
 DOCUMENT_KEYS = {
-    *("schema", "complete", "machine", "target", "methods", "growth", "threads", "helper"),
-    *("figures", "problems"),
+    *("schema", "complete", "machine", "target", "methods", "growth", "threads", "figures"),
+    "problems",
 }
 MACHINE_KEYS = {
     *("cpu", "cores", "memory", "kernel", "glibc", "python", "pyresolve", "driver"),
@@ -54,7 +55,7 @@ OURS = {name for name, method in METHODS.items() if method.kind.value == "pyreso
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Return a site where everything is right for CUDA 13, with a torch that does not import."""
+    """Return a site in which all is right for CUDA 13, with a torch that cannot be imported."""
     site = Site(tmp_path_factory.mktemp("bench") / "site-packages").tms().torch()
     site.cudart(13)
     return site
@@ -74,7 +75,7 @@ def nowhere(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measured(env, tmp_path_factory):
-    """Return a whole run beside a driver: the process that did it, and its document."""
+    """Return a whole run with a driver: its process and its document."""
     file = tmp_path_factory.mktemp("measured") / "new.json"
     sizes = ("--runs", "8", "--rss", "0,32M", "--threads", "1,2")
     done = pyresolve("bench", "--quick", *sizes, "--json", file, env=env, timeout=300)
@@ -83,7 +84,7 @@ def measured(env, tmp_path_factory):
 
 
 def by_name(document):
-    """Return the rows of the methods by their names."""
+    """Return the rows of the methods by name."""
     return {row["name"]: row for row in document["methods"]}
 
 
@@ -91,7 +92,7 @@ def by_name(document):
 
 
 def test_document(measured):
-    """Every method is in it with every sample; what cannot be measured says why."""
+    """It has every method with every sample, or the reason why one cannot be measured."""
     _, document = measured
     assert DOCUMENT_KEYS == set(document)
     assert MACHINE_KEYS == set(document["machine"])
@@ -108,14 +109,14 @@ def test_document(measured):
 
 
 def test_the_hook_is_what_is_measured(measured, site):
-    """It loads here, beside a driver, only in the environment that env() makes."""
+    """With a driver it loads here, but only in the environment that env() makes."""
     _, document = measured
     assert str(site.hook("_cu13")) == document["target"]["path"]
     assert (13000, None) == (document["machine"]["driver"], document["target"]["note"])
 
 
 def test_ratios(measured):
-    """All are of medians of one run."""
+    """Each is of two medians of one run."""
     _, document = measured
     rows = by_name(document)
     floor = statistics.median(rows["floor"]["samples"])
@@ -123,11 +124,15 @@ def test_ratios(measured):
     figures = {figure["name"]: figure for figure in document["figures"]}
     expected = rows["python_child"]["median"] / rows["check"]["median"]
     assert pytest.approx(expected) == figures["python -I -S child / check()"]["value"]
-    assert None is figures["growth of check() from 0 to 32 MiB resident"]["target"]
+    small, big = document["growth"]
+    grown = [{row["name"]: row["median"] for row in one["methods"]} for one in (big, small)]
+    growth = figures["growth of check() from 0 to 32 MiB resident"]
+    assert {"name", "value", "unit"} == set(growth)
+    assert pytest.approx(grown[0]["check"] / grown[1]["check"]) == growth["value"]
 
 
 def test_growth(measured):
-    """The callers differ by what they hold, and by nothing else."""
+    """The callers differ only by what they hold."""
     _, document = measured
     small, big = document["growth"]
     assert (0, 32 * MIB) == (small["held"], big["held"])
@@ -140,7 +145,7 @@ def test_growth(measured):
 
 
 def test_threads(measured):
-    """Every call of every thread is in it."""
+    """Every call of every thread is counted."""
     _, document = measured
     assert [1, 2] == [one["threads"] for one in document["threads"]]
     for one in document["threads"]:
@@ -150,29 +155,70 @@ def test_threads(measured):
 
 
 def test_table(measured):
-    """A person reads every method, why one is missing, how often, and on what machine."""
+    """It has every method, the reason why one is missing, and the machine, in 80 columns."""
     done, document = measured
+    lines = done.stdout.splitlines()
     for row in document["methods"]:
-        line = next(line for line in done.stdout.splitlines() if line[2:].startswith(row["text"]))
+        line = next(line for line in lines if line.startswith(row["text"]))
         if row["problem"]:
-            assert f"not measured: {row['problem']}"[:60] in line
+            assert f"not measured: {row['problem']}"[:50] in line
         else:
-            assert f"{row['median'] * 1000:.3f}" in line
+            assert pytest.approx(row["median"] * 1000, rel=0.01, abs=0.001) == float(line[22:29])
+    assert [] == [
+        line for line in lines if len(line) > 80 and document["target"]["path"] not in line
+    ]
+    words = " ".join(lines)
     machine = document["machine"]
-    for text in ("2 warm-ups", "outliers", machine["cpu"], machine["kernel"], machine["glibc"]):
-        assert text in done.stdout
-    assert "CUDA up to 13.0" in done.stdout
+    for text in ("warm-ups", "outliers", machine["cpu"], machine["kernel"], machine["glibc"]):
+        assert text in words
+    assert "CUDA up to 13.0" in words
 
 
-def test_helper_memory():
-    """Both its processes are seen before the target is loaded, which is far less than an image."""
-    supervisor, child = resident()
-    assert 100_000 < child < 3_000_000
-    assert 100_000 < supervisor < 3_000_000
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0.0214, "0.021"), (1.2346, "1.23"), (99.94, "99.9"), (99.96, "100"), (12345.6, "12346")],
+)
+def test_digits(milliseconds, text):
+    """Every time fits its column."""
+    assert text == _report._digits(milliseconds)
+
+
+def test_size():
+    """No size needs four digits."""
+    counts = (0, 1023, 1000 << 20, 3 << 29, 4 << 30)
+    assert ["0", "0.999 KiB", "0.977 GiB", "1.5 GiB", "4 GiB"] == list(map(_report.size, counts))
+
+
+def test_helper_memory(tmp_path):
+    """Both processes of a check are small before the target is loaded: here, from a FIFO."""
+    fifo = tmp_path / "libfifo.so"
+    os.mkfifo(fifo)
+    # A bare name, which the loader searches for: check() itself would refuse the path of a FIFO.
+    options = {"environ": {"LD_LIBRARY_PATH": str(tmp_path)}, "timeout": 20.0}
+    checking = threading.Thread(target=check, args=(fifo.name,), kwargs=options)
+    checking.start()
+    writers = []
+    try:
+        assert process.poll(lambda: _opened(fifo, writers), timeout=10.0)
+        resident = [process.rss_kib(pid) for pid in process.descendants()]
+    finally:
+        fifo.unlink()  # a second attempt must not find it
+        for writer in writers:
+            os.close(writer)
+        checking.join()
+    assert 2 == len(resident)
+    assert max(resident) < 3000
+
+
+def _opened(fifo, writers):
+    """Tell whether a process has the FIFO open for reading; if so, open it for writing."""
+    with contextlib.suppress(OSError):  # ENXIO: nobody does
+        writers.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    return writers
 
 
 def test_floor(measured):
-    """The program that ships does nothing, or opens what it is given and says how long it took."""
+    """It does nothing, or opens the given library and prints how many nanoseconds that took."""
     _, document = measured
     assert (0, "") == _floor()
     status, words = _floor(document["target"]["path"], env=None)
@@ -192,12 +238,11 @@ def _floor(*words, env=None):
 
 def sampled(sides, **options):
     """Take samples of sides without a budget or an interrupt."""
-    given = {"runs": 4, "warmups": 2, "budget": None, "heed": lambda: None}
-    return interleaved(sides, **(given | options), progress=lambda done, of: None)
+    return interleaved(sides, **({"runs": 4, "warmups": 2, "budget": None} | options))
 
 
 def test_sides_take_turns():
-    """Every round has one of each, every second one backwards."""
+    """Every round has one of each, and every second round goes backwards."""
     order = []
 
     def side(name):
@@ -210,26 +255,19 @@ def test_sides_take_turns():
 
 
 def test_slow_sides_are_spread():
-    """What a budget does not allow to be in every round is in some, over the whole time."""
+    """A side that the budget does not allow in every round is in some, over the whole time."""
     rounds = []
-    sides = {
-        "quick": lambda: len(rounds),
-        "slow": lambda: rounds.append(counted()) or 10**9,
-    }
-    turns = iter(range(10**6))
-
-    def counted():
-        return next(turns)
-
+    sides = {"quick": lambda: len(rounds) / 1e6, "slow": lambda: rounds.append(None) or 1.0}
     series = sampled(sides, runs=100, warmups=1, budget=20.0)
     assert (100, 20) == (len(series["quick"].samples), len(series["slow"].samples))
-    # How many slow ones came before each quick one: one more in every fifth round.
-    assert all(abs(before - at / 5) < 3 for at, before in enumerate(series["quick"].samples))
+    # A quick sample tells how many slow ones came before it: one more in every fifth round.
+    before = [sample * 1e6 for sample in series["quick"].samples]
+    assert all(abs(count - at / 5) < 3 for at, count in enumerate(before))
     assert 10 == len(sampled(sides, runs=100, budget=1.0)["slow"].samples)
 
 
 def test_a_side_that_breaks_keeps_its_samples():
-    """And does not keep the others from theirs."""
+    """And the others are sampled on."""
     left = [1, 2, 3]
 
     def breaking():
@@ -247,12 +285,18 @@ def test_a_side_that_breaks_keeps_its_samples():
 
 
 def test_summary_keeps_outliers():
-    """Percentiles are samples; what lies far out is counted and stays in."""
-    told = _report.summary([10] * 50 + [11] * 45 + [12] * 4 + [900])
-    assert (100, 10.5, 11, 12, 900, 1) == (
-        *(told.runs, told.median, told.p90, told.p99, told.max, told.outliers),
-    )
-    assert None is _report.summary([])
+    """Percentiles are samples; an outlier is counted and stays in."""
+    samples = [10] * 50 + [11] * 45 + [12] * 4 + [900]
+    row = _report.summary(Series(samples=samples), floor=2.0)
+    names = ("runs", "median", "p90", "p99", "ratio", "outliers", "samples")
+    assert [100, 10.5, 11, 12, 5.25, 1, samples] == [row[name] for name in names]
+
+
+def test_summary_of_nothing():
+    """Without samples nothing is known."""
+    row = _report.summary(Series(problem="none here"), floor=2.0)
+    names = ("problem", "runs", "median", "p90", "p99", "ratio", "outliers")
+    assert ["none here", 0, None, None, None, None, 0] == [row[name] for name in names]
 
 
 # --- what is refused, before anything runs
@@ -278,14 +322,15 @@ def test_summary_keeps_outliers():
 )
 def test_bad_options(nowhere, words, complaint):
     """One sentence on stderr, and the status of wrong usage."""
-    words = [f"--rss={words[1]}"] if words[0] == "--rss" else words  # argparse takes -1G for ours
+    # Without the "=" argparse takes -1G for an option.
+    words = [f"--rss={words[1]}"] if words[0] == "--rss" else words
     done = pyresolve("bench", *words, env=nowhere)
     assert (2, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
     assert complaint in done.stderr
 
 
 def test_more_memory_than_is_free(nowhere):
-    """It is refused with the figures: what it needs, and what there is."""
+    """It is refused with the two sizes: what it needs and what is free."""
     done = pyresolve("bench", "--rss", "0,90000G", env=nowhere)
     assert (2, "") == (done.returncode, done.stdout)
     free = re.search(r"needs 88.8 TiB .* but ([\d.]+) [GM]iB are free here", done.stderr)
@@ -294,7 +339,7 @@ def test_more_memory_than_is_free(nowhere):
 
 
 def test_without_matplotlib(nowhere, tmp_path):
-    """A plot that cannot be drawn is refused before it is measured for."""
+    """A plot that cannot be drawn is refused before anything is measured."""
     package = tmp_path / "matplotlib"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('not here')\n")
@@ -344,7 +389,7 @@ def _tree(root, files):
     ids=["none", "unlimited", "of a parent", "version 1", "beyond"],
 )
 def test_limits_of_cgroups_count(tmp_path, groups, files, free):
-    """What a container may take is not what its machine has; page cache can go."""
+    """A container may take less than its machine has; page cache can be dropped."""
     proc = {"meminfo": f"MemAvailable: {8000 * 1024} kB\n", "self/cgroup": groups}
     _tree(tmp_path / "proc", proc)
     _tree(tmp_path / "cgroup", files)
@@ -355,7 +400,7 @@ def test_limits_of_cgroups_count(tmp_path, groups, files, free):
 
 
 def test_without_alternatives(nowhere, hidden_toolkit, tmp_path):
-    """Nothing of CUDA, no torch, no ldd: each is a row that says so, and the rest is measured."""
+    """No CUDA, no torch, no ldd: each is a row with the reason, and the rest is measured."""
     file = tmp_path / "new.json"
     hidden = [shutil.which(hidden_toolkit[0]), *hidden_toolkit[1:]] if hidden_toolkit else []
     path = {"PATH": f"{nowhere['PATH']}:/usr/sbin:/sbin"} if hidden else {}
@@ -371,16 +416,16 @@ def test_without_alternatives(nowhere, hidden_toolkit, tmp_path):
     rows = by_name(document)
     assert "libm.so.6" == Path(document["target"]["path"]).name
     assert "torch_memory_saver is not installed" in document["target"]["note"]
-    assert "ldd is not installed, or not on PATH" == rows["ldd"]["problem"]
+    assert "ldd cannot be started: No such file or directory" == rows["ldd"]["problem"]
     assert "No module named 'torch_memory_saver'" in rows["resolver"]["problem"]
     assert "torch_memory_saver is not installed" in rows["pick"]["problem"]
-    for name in ("floor", "check", "check_preload", "fork", "python_child", "python_pass"):
+    for name in ("floor", "check", "check_preload", "probe", "fork", "python_child", "python_pass"):
         assert (None, 1) == (rows[name]["problem"], rows[name]["runs"])
     assert document["complete"]
 
 
 def _mount_only(directory):
-    """Return a directory for PATH that has what it takes to hide the toolkit, and no ldd."""
+    """Return a directory for PATH with the programs that hide the toolkit, and without ldd."""
     programs = directory / "programs"
     programs.mkdir()
     for name in ("mount", "cp"):
@@ -389,7 +434,7 @@ def _mount_only(directory):
 
 
 def test_read_only_home(nowhere, tmp_path):
-    """Nothing is kept there, and matplotlib's wish for a cache is not the user's business."""
+    """Nothing is written there, and matplotlib's warning about its cache is not shown."""
     file = tmp_path / "p.svg"
     done = pyresolve("bench", *ONE, "--plot", file, env=nowhere | {"HOME": "/proc"}, timeout=120)
     assert (0, None) == (done.returncode, CRASH.search(done.stderr))
@@ -398,7 +443,7 @@ def test_read_only_home(nowhere, tmp_path):
 
 
 def test_ignored_sigchld(nowhere, tmp_path):
-    """As some supervisors start their programs: how a child ended is known all the same."""
+    """Some supervisors start their programs so; how a child ended is known all the same."""
     file = tmp_path / "new.json"
     ignoring = [sys.executable, "-c", IGNORE_SIGCHLD]
     done = pyresolve("bench", *ONE, "--json", file, env=nowhere, prefix=ignoring, timeout=120)
@@ -408,16 +453,16 @@ def test_ignored_sigchld(nowhere, tmp_path):
 
 
 def test_failed_write_loses_nothing(nowhere):
-    """The table is out before a file is written, and the failure has a sentence."""
+    """The table is printed before a file is written, and the failure has a sentence."""
     done = pyresolve("bench", *ONE, "--json", "/dev/full", env=nowhere, timeout=120)
     assert 1 == done.returncode
     assert "pyresolve: /dev/full was not written: No space left on device" in done.stderr
-    assert "check(), by dlopen" in done.stdout
+    assert "\ncheck() " in done.stdout
     assert "glibc" in done.stdout
 
 
 def test_progress_on_a_terminal(nowhere):
-    """A bar that is drawn over, and leaves the table alone on stdout."""
+    """One line that is written over; stdout has only the table."""
     ours, theirs = pty.openpty()
     try:
         command = [COMMAND, "bench", *ONE]
@@ -430,8 +475,10 @@ def test_progress_on_a_terminal(nowhere):
         answer, _ = running.communicate(timeout=120)
     finally:
         os.close(ours)
-    assert (0, True) == (running.returncode, b"methods" in shown)
-    assert "check(), by dlopen" in answer
+    assert (0, True) == (running.returncode, b"measuring methods, round 1 of 1" in shown)
+    assert shown.endswith(b"\r\x1b[K")
+    assert b"\n" not in shown
+    assert "\ncheck() " in answer
     assert "\x1b" not in answer
 
 
@@ -446,7 +493,7 @@ def _read(fd):
 
 
 def marked(mark):
-    """Return the processes that inherited this mark in their environment, zombies aside."""
+    """Return the processes that have this mark in their environment, without zombies."""
     pids = [int(directory.name) for directory in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if mark.encode() in environ_of(pid) and process.alive(pid)]
 
@@ -460,7 +507,7 @@ def environ_of(pid):
 
 
 def test_killed(env):
-    """Who is killed can clean up nothing; what it has started sees that, and ends."""
+    """A killed benchmark cannot clean up; the processes that it started notice and end."""
     mark = f"PYRESOLVE_TEST_MARK={uuid.uuid4()}"
     name, _, value = mark.partition("=")
     running = subprocess.Popen(
@@ -481,10 +528,10 @@ def test_killed(env):
 @pytest.mark.parametrize("whom", ["the process", "its group"])
 @pytest.mark.parametrize("phase", ["methods", "resident memory", "threads"])
 def test_interrupt(env, tmp_path, phase, whom):
-    """What there is is printed and written, the status is 130, and no process is left."""
+    """The samples so far are printed and written, the status is 130, and no process is left."""
     file, mark = tmp_path / "new.json", f"PYRESOLVE_TEST_MARK={uuid.uuid4()}"
     name, _, value = mark.partition("=")
-    # So many that the phase lasts until it is interrupted, of as little as possible before it.
+    # So many runs that this phase lasts until the interrupt, and few of the phases before it.
     runs = ["--runs", "1000000"] if phase == "methods" else ["--runs", "3"]
     sizes = ["--rss", "0,1G"] if phase == "resident memory" else ["--rss", "0"]
     threads = ["--threads", "100"] if phase == "threads" else ["--threads", "1"]
@@ -539,7 +586,7 @@ def test_impatient_interrupt(env):
 
 
 def samples(middle, *, noise=0.1, runs=80, seed=0, drift=0.0):
-    """Return seconds around a middle, with a long tail to the right, as real ones have."""
+    """Return seconds around a middle, with a long tail to the right as real ones have."""
     chance = random.Random(seed)
     return [
         middle * (1 + drift * at / runs) * (1 + noise * chance.expovariate(1)) for at in range(runs)
@@ -547,7 +594,7 @@ def samples(middle, *, noise=0.1, runs=80, seed=0, drift=0.0):
 
 
 def document(*, check=0.0014, floor=0.001, seed=0, **options):
-    """Return what a run leaves behind, as far as it is compared."""
+    """Return the part of a run's document that is compared."""
     rows = {
         "floor": samples(floor, seed=seed, **options),
         "check": samples(check, seed=seed + 1, **options),
@@ -588,20 +635,20 @@ CHECK = METHODS["check"].text
     ids=["same", "slower", "faster", "tolerated", "clock", "drift", "noise", "tiny", "too few"],
 )
 def test_what_became_slower(old, new, expected):
-    """Only what is beyond the noise of both runs, and beyond what two runs differ by anyway."""
+    """Only a change beyond the noise of both runs, and beyond what two runs differ by anyway."""
     assert expected == slower(document(**old), document(**new))
 
 
 def test_chance_alone_is_no_change():
-    """A thousand pairs of runs of the same build: none is called slower."""
+    """Of a thousand pairs of runs of the same build none is called slower."""
     runs = [document(seed=3 * seed, noise=0.5) for seed in range(1001)]
     assert [] == [name for old, new in pairwise(runs) for name in slower(old, new)]
 
 
 def test_compare_with_another_past(measured, env, tmp_path):
-    """Against a slower past it does not fail; against a faster one it does, by name.
+    """Against a slower past it succeeds; against a faster one it fails and names the method.
 
-    The factor is beyond what any load of the machine can do to eight runs.
+    The factor is more than any load of the machine can do to eight runs.
     """
     _, past = measured
     file = tmp_path / "old.json"
@@ -620,7 +667,7 @@ def test_compare_with_another_past(measured, env, tmp_path):
 
 
 def test_compare_on_another_machine(measured, env, tmp_path):
-    """It is said and the ratios are compared; where there are too few runs, nothing is."""
+    """There is a warning, and the ratios are compared; with too few runs nothing is."""
     _, past = measured
     file = tmp_path / "old.json"
     file.write_text(json.dumps({**past, "machine": {**past["machine"], "cpu": "a Babbage engine"}}))
@@ -637,11 +684,11 @@ def test_compare_on_another_machine(measured, env, tmp_path):
         ("\0", "is not JSON"),
         ("[1]", "has schema None, expected 1"),
         ('{"schema": 2}', "has schema 2, expected 1: measure again with this pyresolve"),
-        ('{"schema": 1, "reports": []}', "is another document than a benchmark"),
-        ('{"schema": 1, "methods": 3}', "is another document than a benchmark"),
+        ('{"schema": 1, "reports": []}', "is not a benchmark"),
+        ('{"schema": 1, "methods": 3}', "is not a benchmark"),
     ],
 )
-def test_compare_with_what_is_no_benchmark(nowhere, tmp_path, text, complaint):
+def test_compare_with_another_file(nowhere, tmp_path, text, complaint):
     """It is refused before anything is measured."""
     file = tmp_path / "old.json"
     file.write_text(text)
@@ -651,7 +698,7 @@ def test_compare_with_what_is_no_benchmark(nowhere, tmp_path, text, complaint):
 
 
 def test_compare_with_another_library(measured, nowhere, tmp_path):
-    """What loading one costs says nothing about another."""
+    """The cost of one says nothing about that of another."""
     file = tmp_path / "old.json"
     file.write_text(json.dumps(measured[1]))
     done = pyresolve("bench", *ONE, "--compare", file, env=nowhere)
@@ -662,77 +709,86 @@ def test_compare_with_another_library(measured, nowhere, tmp_path):
 # --- the plot
 
 
-def result(growth):
-    """Return a result of which only the growth was measured, given in milliseconds."""
-    return _measure.Result(
+def grown(growth):
+    """Return the document of a run of which only the growth was measured, in milliseconds."""
+    result = Result(
         machine=_machine.look(),
-        target=Target(path="/somewhere/libcudart.so.13", what="", note=None, environ={}),
-        plan=_measure.quick(resident=(), threads=()),
+        target=_machine.Target(path="/somewhere/libcudart.so.13", what="", note=None, environ={}),
         growth=[
-            _measure.Growth(
+            Growth(
                 held=held,
                 resident=held + 14 * MIB,
-                series={name: Series(samples=[int(ms * 1e6)]) for name, ms in times.items()},
+                series={name: Series(samples=[ms / 1000]) for name, ms in times.items()},
             )
             for held, times in growth
         ],
     )
+    return _report.document(result)
 
 
 @pytest.fixture(scope="module")
 def fonts():
     """Have matplotlib open the files of its fonts, which it keeps open."""
-    _plot.draw(result([(0, {"check": 1.0})]), ".png")
+    _plot.draw(grown([(0, {"check": 1.0, "floor": 1.0})]), ".png")
 
 
-NAMES = ("floor", "check", "fork", "fork_exit", "ldd", "python_child")
+TIMES = {
+    "floor": 1.0,
+    "check": 1.3,
+    "fork": 2.0,
+    "fork_exit": 0.5,
+    "ldd": 7.0,
+    "python_child": 15.0,
+}
 
 
 @pytest.mark.parametrize(
     "growth",
     [
-        [(0, dict.fromkeys(NAMES, 1.0)), (4096 * MIB, dict.fromkeys(NAMES, 1.0))],
-        [
-            (0, dict(zip(NAMES, (1, 1.3, 2, 0.5, 7, 15), strict=True))),
-            (4096 * MIB, dict(zip(NAMES, (1, 1.3, 120, 119, 7, 15), strict=True))),
-        ],
+        [(0, dict.fromkeys(TIMES, 1.0)), (4096 * MIB, dict.fromkeys(TIMES, 1.0))],
+        [(0, TIMES), (4096 * MIB, TIMES | {"fork": 120.0, "fork_exit": 119.0})],
         [(0, {"check": 1.3, "floor": 1.0})],
     ],
     ids=["all the same", "usual", "one size"],
 )
 def test_plot(fonts, growth):
-    """Every line has its label beside it, inside the picture and over no other."""
+    """The legend has a label for every line; it lies within the picture and beside the lines."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    drawn = _plot.figure(result(growth))
+    drawn = _plot.figure(grown(growth))
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
-    labels = drawn.axes[0].texts
-    assert len(growth[-1][1]) == len(labels)
-    boxes = [label.get_window_extent(canvas.get_renderer()) for label in labels]
-    assert all(0 <= box.x0 and box.x1 <= drawn.bbox.x1 and box.y1 <= drawn.bbox.y1 for box in boxes)
-    assert [] == [
-        (one, other) for at, one in enumerate(boxes) for other in boxes[:at] if one.overlaps(other)
-    ]
-    assert b"\x89PNG" == _plot.draw(result(growth), ".png")[:4]
+    (legend,) = drawn.legends
+    assert len(growth[-1][1]) == len(legend.get_texts())
+    box, title, lines = (
+        part.get_window_extent(canvas.get_renderer())
+        for part in (legend, drawn.axes[0].title, drawn.axes[0])
+    )
+    assert lines.x1 < box.x0 < box.x1 <= drawn.bbox.x1
+    assert title.y1 <= drawn.bbox.y1
+    assert b"\x89PNG" == _plot.draw(grown(growth), ".png")[:4]
 
 
 def test_plot_says_what_is_seen(fonts):
-    """The title has the two factors, the labels the times."""
+    """The title has the two factors, the legend the times, the slowest first."""
     small, big = {"check": 1.5, "fork_exit": 0.5}, {"check": 1.5, "fork_exit": 75.0}
-    growth = [(0, small), (4096 * MIB, big)]
-    drawn = _plot.figure(result(growth))
-    title = "With 4 GiB resident, fork() costs 150 times as much, check() 1.0 times as much"
-    assert title == drawn.get_suptitle()
-    texts = {text.get_text() for text in drawn.axes[0].texts}
-    assert {"pyresolve.check()  1.5 ms", "fork() alone  75 ms"} == texts
+    floor = {"floor": 1.0}
+    drawn = _plot.figure(grown([(0, small | floor), (4096 * MIB, big | floor)]))
+    assert [
+        "growth of check() from 0 to 4 GiB resident: 1 x",
+        "growth of fork() from 0 to 4 GiB resident: 150 x",
+        "does libcudart.so.13 load?",
+    ] == drawn.axes[0].get_title(loc="left").splitlines()[:3]
+    assert ["fork() alone  75 ms", "pyresolve.check()  1.5 ms", "floor: spawn + dlopen  1 ms"] == [
+        text.get_text() for text in drawn.legends[0].get_texts()
+    ]
 
 
 # --- the others
 
 
 def test_other_commands_do_not_pay_for_it():
-    """The benchmark is imported by nothing but its command."""
+    """Only its command imports the benchmark."""
     code = """
         import json, sys
         import pyresolve.cli

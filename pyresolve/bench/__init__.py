@@ -1,4 +1,4 @@
-"""What a probe costs on this machine, against what one would do instead.
+"""What a probe costs on this machine, compared with the alternatives.
 
-Nothing here prints: that is `pyresolve.cli.bench`'s. Nothing outside that command imports it.
+Nothing here prints: `pyresolve.cli.bench` does. Only that command imports this package.
 """

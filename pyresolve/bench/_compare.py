@@ -1,29 +1,26 @@
 """What became slower since another run, beyond the noise.
 
-The rule. No time is compared with a time: clocks, kernels and neighbours change from one day to the
-next. What is compared is each method's ratio to its base, taken in turns with it in the same run:
-the floor, or `python -c pass` for what starts an interpreter. Each run is cut into eight stretches
-of time, and each stretch gives one ratio of medians; how far these lie apart is the noise, drift
-included. A method became slower where
+Times of two runs are not compared: clocks, kernels and neighbours change between them. Compared is
+the ratio of each method to its base, sampled in turns in the same run: the floor, or `python -c
+pass` for a method that starts an interpreter. Each run is cut into eight stretches of time with one
+ratio of medians each; their spread is the noise, drift included. A method became slower if
 
-* every one of the new ratios is above every one of the old, which by chance alone, whatever the
-  distribution, happens once in C(16, 8) = 12870 times, and
-* the median of the new is more than a fifth above the median of the old: two runs on one machine
-  differ by more than their samples tell (where pages and caches come to lie, what else runs), and
-* it is so by more than a twentieth of the base, less than which nobody waits for: a call of some
-  microseconds is a third faster in one process than in the next.
+* every new ratio is above every old one, which happens by chance once in C(16, 8) = 12870 times,
+  whatever the distribution, and
+* the new median is more than a fifth above the old one: two runs on one machine differ by more than
+  their samples show (placement of pages, contents of caches), and
+* the difference is more than a twentieth of the base: a call of some microseconds can be a third
+  faster in one process than in the next, and nobody notices.
 
-So the more runs, the smaller a change it finds: with --quick only a large one.
-
-Only pyresolve's own methods count: what an alternative costs is no regression. Threads are left
-out, since what they see is the machine's scheduler.
+So the more runs, the smaller the change that is found; with --quick only a large one. Only the
+methods of pyresolve count. Threads are left out: what they see is the scheduler.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -40,26 +37,21 @@ _SAME = ("cpu", "cores", "kernel", "glibc", "python")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """The samples of a method and of its base, in the order in which they were taken."""
-
-    samples: Sequence[float]
-    base: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What of a document of `pyresolve bench` can be compared."""
+    """The part of a benchmark's document that is compared.
+
+    `ratios` has one for each stretch of a method, and none if there are too few samples for that.
+    """
 
     complete: bool
     target: str
     machine: Mapping[str, object]
-    pairs: Mapping[str, Pair]
+    ratios: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The ratio of a method to its base, then and now; `slower` where that is beyond the noise."""
+    """The median ratio of a method then and now; `slower` if that is beyond the noise."""
 
     name: str
     old: float
@@ -68,7 +60,7 @@ class Change:
 
 
 def load(path: Path) -> Run:
-    """Read what another `pyresolve bench --json` wrote; ValueError says why it is not that."""
+    """Read a file that `pyresolve bench --json` wrote. ValueError says why it is not one."""
     advice = "give a file that pyresolve bench --json wrote"
     try:
         document = json.loads(path.read_bytes())
@@ -83,40 +75,48 @@ def load(path: Path) -> Run:
         )
     try:
         return run_of(document)
-    except (LookupError, TypeError, AttributeError, ValueError):
-        raise ValueError(f"{path} is another document than a benchmark: {advice}") from None
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+        raise ValueError(f"{path} is not a benchmark: {advice}") from None
 
 
 def run_of(document: Mapping[str, Any]) -> Run:
-    """Return what of a document can be compared."""
-    methods = {one["name"]: _numbers(one["samples"]) for one in document["methods"]}
+    """Return the part of a document that is compared."""
+    methods = _samples(document["methods"])
+    pairs = {
+        method.text: (methods.get(name, []), methods.get(method.base, []))
+        for name, method in METHODS.items()
+        if method.kind is Kind.OURS
+    }
+    for one in document["growth"]:
+        grown = _samples(one["methods"])
+        name = f"check() with {size(int(one['held']))} resident"
+        pairs[name] = (grown.get("check", []), grown.get("floor", []))
     return Run(
         complete=bool(document["complete"]),
         target=Path(document["target"]["path"]).name,
         machine={name: document["machine"].get(name) for name in _SAME},
-        pairs={**dict(_own(methods)), **dict(_growing(document["growth"]))},
+        ratios={name: _ratios(*pair) for name, pair in pairs.items()},
     )
 
 
-def _own(methods: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, Pair]]:
-    for name, method in METHODS.items():
-        if method.kind is Kind.OURS and name in methods:
-            yield method.text, Pair(samples=methods[name], base=methods.get(method.base, ()))
+def _samples(methods: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    return {one["name"]: list(map(float, one["samples"])) for one in methods}
 
 
-def _growing(growth: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Pair]]:
-    for one in growth:
-        methods = {series["name"]: _numbers(series["samples"]) for series in one["methods"]}
-        pair = Pair(samples=methods.get("check", ()), base=methods.get("floor", ()))
-        yield f"check() with {size(int(one['held']))} resident", pair
+def _ratios(samples: Sequence[float], base: Sequence[float]) -> list[float]:
+    if min(len(samples), len(base)) < _STRETCHES:
+        return []
+    stretches = zip(_medians(samples), _medians(base), strict=True)
+    return [ours / floor for ours, floor in stretches]
 
 
-def _numbers(values: Sequence[float]) -> Sequence[float]:
-    return [float(value) for value in values]
+def _medians(samples: Sequence[float]) -> list[float]:
+    edges = [len(samples) * at // _STRETCHES for at in range(_STRETCHES + 1)]
+    return [statistics.median(samples[begin:end]) for begin, end in pairwise(edges)]
 
 
 def differences(old: Run, new: Run) -> list[str]:
-    """Say in what the machines differ, for a warning."""
+    """Say how the machines differ, for a warning."""
     return [
         f"{name} {old.machine[name]}, now {new.machine[name]}"
         for name in _SAME
@@ -125,31 +125,15 @@ def differences(old: Run, new: Run) -> list[str]:
 
 
 def changes(old: Run, new: Run) -> list[Change]:
-    """Return how each method that both runs measured often enough has changed."""
+    """Return how each method has changed that both runs measured often enough."""
     return [
-        change
-        for name, pair in new.pairs.items()
-        if name in old.pairs and (change := _change(name, old.pairs[name], pair))
+        _change(name, old.ratios[name], after)
+        for name, after in new.ratios.items()
+        if after and old.ratios.get(name)
     ]
 
 
-def _change(name: str, old: Pair, new: Pair) -> Change | None:
-    before, after = _ratios(old), _ratios(new)
-    if not before or not after:
-        return None
-    then, now = statistics.median(before), statistics.median(after)
-    slower = min(after) > max(before) and now > max(then * _TOLERANCE, then + _NOTICEABLE)
-    return Change(name=name, old=then, new=now, slower=slower)
-
-
-def _ratios(pair: Pair) -> list[float]:
-    """Return one ratio for each stretch; none where there are too few samples for that."""
-    if min(len(pair.samples), len(pair.base)) < _STRETCHES:
-        return []
-    stretches = zip(_cut(pair.samples), _cut(pair.base), strict=True)
-    return [statistics.median(ours) / statistics.median(base) for ours, base in stretches]
-
-
-def _cut(samples: Sequence[float]) -> list[Sequence[float]]:
-    edges = [len(samples) * at // _STRETCHES for at in range(_STRETCHES + 1)]
-    return [samples[begin:end] for begin, end in pairwise(edges)]
+def _change(name: str, before: Sequence[float], after: Sequence[float]) -> Change:
+    old, new = statistics.median(before), statistics.median(after)
+    slower = min(after) > max(before) and new > max(old * _TOLERANCE, old + _NOTICEABLE)
+    return Change(name=name, old=old, new=new, slower=slower)

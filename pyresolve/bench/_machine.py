@@ -1,17 +1,16 @@
-"""What the figures were taken on, and how much memory there is to take."""
+"""What is measured, on which machine, and how much memory may be taken there."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyresolve
 
-_CGROUPS = Path("/sys/fs/cgroup")
+_PRELOAD = "LD_PRELOAD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +29,18 @@ class Machine:
     gpus: tuple[str, ...]
     load: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data (docs/json.md)."""
-        return {**asdict(self), "gpus": list(self.gpus)}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The library that is measured and the environment in which it loads.
+
+    `note` says why it is not the hook.
+    """
+
+    path: str
+    what: str
+    note: str | None
+    environ: dict[str, str]
 
 
 def look() -> Machine:
@@ -45,6 +53,7 @@ def look() -> Machine:
         own = "unknown"
     kernel_driver = re.search(r"\b\d{3}\.\d+(\.\d+)?\b", _text(Path("/proc/driver/nvidia/version")))
     driver = pyresolve.driver()
+    gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return Machine(
         cpu=_field(_text(Path("/proc/cpuinfo")), "model name") or platform.machine(),
         cores=len(os.sched_getaffinity(0)),
@@ -55,18 +64,48 @@ def look() -> Machine:
         pyresolve=own,
         driver=driver.version if driver.present else None,
         kernel_driver=kernel_driver[0] if kernel_driver else None,
-        gpus=_gpus(Path("/proc/driver/nvidia/gpus")),
+        gpus=tuple(_field(_text(file), "Model") or "unknown" for file in gpus),
         load=round(os.getloadavg()[0], 2),
     )
 
 
-def free_memory(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int:
-    """Return the bytes that may be taken without swapping, by the machine and by every cgroup."""
+def choose() -> Target:
+    """Return the hook that pick() chooses, else a libcudart, else libm: the first that loads here.
+
+    Raises PyresolveError if not even libm loads.
+    """
+    base = {name: value for name, value in os.environ.items() if name != _PRELOAD}
+    try:
+        choice = pyresolve.pick()
+        pinned = {**base, **choice.env(base, pin="library_path")}
+        pinned.pop(_PRELOAD, None)
+        for environ in (base, pinned):
+            report = pyresolve.check(choice, environ=environ)
+            if report.verdict is pyresolve.Verdict.OK:
+                what = "the hook that pick() chooses"
+                return Target(path=str(choice), what=what, note=None, environ=environ)
+        note = f"not the hook, which does not load here: {report.message}"
+    except pyresolve.PyresolveError as error:
+        note = f"not a hook, because none can be picked here: {error}"
+    for runtime in pyresolve.runtimes():
+        if runtime.problem is None:
+            what = "a CUDA runtime that is installed here"
+            return Target(path=str(runtime.path), what=what, note=note, environ=base)
+    report = pyresolve.check("libm.so.6", environ=base)
+    for path in report.loaded:
+        if path.name == "libm.so.6":
+            what = "the C library's libm: there is no CUDA here"
+            return Target(path=str(path), what=what, note=note, environ=base)
+    raise pyresolve.ProbeError(f"not even libm.so.6 loads here: {report.message}")
+
+
+def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes that can be taken without swapping and within every cgroup's limit."""
     available = _field(_text(proc / "meminfo"), "MemAvailable") or "0"
     free = int(available.split()[0]) * 1024
     for line in _text(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:  # cgroup v2; /sys/fs/cgroup/unified beside v1
+        if not controllers:  # cgroup v2
             free = min(free, _room(cgroups, path, "memory.max", "memory.current", "inactive_file"))
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -75,7 +114,7 @@ def free_memory(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int:
 
 
 def _room(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> int:
-    """Return what a group and those above it leave; page cache that can go counts as free."""
+    """Return what a group and its ancestors leave; page cache that can be dropped is free."""
     room = 1 << 62
     group = root / path.lstrip("/")
     for directory in (group, *group.parents):
@@ -86,11 +125,6 @@ def _room(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> in
             cache = re.search(rf"^{reclaimable} (\d+)$", _text(directory / "memory.stat"), re.M)
             room = min(room, int(bound) - int(used) + (int(cache[1]) if cache else 0))
     return max(0, room)
-
-
-def _gpus(directory: Path) -> tuple[str, ...]:
-    files = sorted(directory.glob("*/information"))
-    return tuple(_field(_text(file), "Model") or "unknown" for file in files)
 
 
 def _field(text: str, name: str) -> str | None:

@@ -1,25 +1,22 @@
-"""Cost against the caller's resident memory, to be read without the text."""
+"""Cost against the caller's resident memory, as a picture."""
 
 from __future__ import annotations
 
 import io
 import logging
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._report import median, size
+from ._report import size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
+    from typing import Any
 
     from matplotlib.figure import Figure
 
-    from ._measure import Result
-
-SUFFIXES = (".svg", ".png")
-
-# Okabe and Ito's colours, which every kind of colour vision tells apart.
-_LINES = {
+_LINES = {  # in colours of Okabe and Ito, which can be told apart with any colour vision
     "fork": ("fork() + dlopen", "#D55E00", "-"),
     "fork_exit": ("fork() alone", "#D55E00", ":"),
     "python_child": ("Python child", "#CC79A7", "-"),
@@ -27,15 +24,15 @@ _LINES = {
     "check": ("pyresolve.check()", "#0072B2", "-"),
     "floor": ("floor: spawn + dlopen", "#555555", "--"),
 }
-_GAP = 0.055  # of the height of the axes, between two labels
 
 
 def require(path: Path) -> None:
-    """Raise ValueError where no plot can be drawn into a file of this name."""
-    if path.suffix not in SUFFIXES:
-        known = " or ".join(SUFFIXES)
-        raise ValueError(f"--plot {path} ends in {path.suffix or 'nothing'}: give a {known} file")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a home it cannot write
+    """Raise ValueError if no plot can be drawn into a file of this name."""
+    if path.suffix not in (".svg", ".png"):
+        end = path.suffix or "nothing"
+        raise ValueError(f"--plot {path} ends in {end}: give a .svg or .png file")
+    # It would warn about a home directory that it cannot write.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -45,87 +42,53 @@ def require(path: Path) -> None:
         ) from None
 
 
-def draw(result: Result, suffix: str) -> bytes:
-    """Return the picture; for a result whose growth was measured."""
+def draw(document: Mapping[str, Any], suffix: str) -> bytes:
+    """Return the picture of a benchmark whose growth was measured."""
     picture = io.BytesIO()
-    figure(result).savefig(picture, format=suffix.removeprefix("."), dpi=160)
+    figure(document).savefig(picture, format=suffix.removeprefix("."), dpi=160)
     return picture.getvalue()
 
 
-def figure(result: Result) -> Figure:
-    """Return matplotlib's figure; pyplot, which looks for a display, stays out of it."""
+def figure(document: Mapping[str, Any]) -> Figure:
+    """Return matplotlib's figure. It does not use pyplot, which looks for a display."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
     drawn = Figure(figsize=(9, 5.4), layout="constrained")
-    axes = drawn.add_subplot()
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    ends = []
+    axes = drawn.add_subplot(xscale="log", yscale="log")
+    lines = []
     for name, (label, colour, style) in _LINES.items():
         points = [
-            (one.resident, middle / 1e6)
-            for one in result.growth
-            if (middle := median(one.series.get(name)))
+            (one["resident"], row["median"] * 1e3)
+            for one in document["growth"]
+            for row in one["methods"]
+            if row["name"] == name and row["median"]
         ]
         if points:
             x, y = zip(*points, strict=True)
-            weight = 2.8 if name == "check" else 1.8
-            axes.plot(
-                x, y, style, color=colour, linewidth=weight, marker="o", markersize=5, clip_on=False
-            )
-            ends.append((y[-1], f"{label}  {y[-1]:.3g} ms", colour))
-    low, high = axes.get_ylim()
-    axes.set_ylim(low / 1.3, high * 1.3)
-    _label(axes, sorted(ends))
-    places = [one.resident for one in result.growth]
-    axes.set_xticks(places, [size(one.held or one.resident) for one in result.growth])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} ms"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("resident memory of the process that asks")
+            text = f"{label}  {y[-1]:.3g} ms"
+            (line,) = axes.plot(x, y, style, color=colour, marker="o", label=text)
+            lines.append((-y[-1], line))
+    # The legend has the order of the right ends of the lines.
+    handles = [line for _, line in sorted(lines, key=itemgetter(0))]
+    drawn.legend(handles=handles, loc="outside right center", frameon=False)
+    ticks = {one["resident"]: size(one["held"] or one["resident"]) for one in document["growth"]}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter("{x:g} ms")
+    axes.set_xlabel("resident memory of the caller")
     axes.set_ylabel("median time of one answer")
-    axes.grid(visible=True, which="major", axis="y", color="#DDDDDD", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    drawn.suptitle(_title(result), x=0.01, ha="left", fontsize=13, fontweight="bold")
-    machine = result.machine
-    axes.set_title(
-        f"does {Path(result.target.path).name} load?   "
-        f"{machine.cpu}, Linux {machine.kernel}, glibc {machine.glibc}",
-        loc="left",
-        fontsize=8.5,
-        color="#555555",
-    )
+    axes.grid(axis="y", color="#DDDDDD")
+    axes.set_title(_title(document), loc="left", fontsize=10)
     return drawn
 
 
-def _label(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:  # noqa: ANN401
-    """Write the labels beside the right ends of their lines, lowest first, none over another."""
-    place = float("-inf")
-    for y, text, colour in ends:
-        height = axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
-        place = max(height, place + _GAP)
-        axes.annotate(
-            text,
-            xy=(1, place),
-            xycoords="axes fraction",
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=colour,
-            va="center",
-            fontsize=10,
-        )
-
-
-def _title(result: Result) -> str:
-    """Say what is seen."""
-    small, big = result.growth[0], result.growth[-1]
-    told = []
-    for name, subject in (("fork_exit", "fork() costs"), ("check", "check()")):
-        before, after = median(small.series.get(name)), median(big.series.get(name))
-        if before and after and big.held > small.held:
-            digits = 1 if after < 10 * before else 0
-            told.append(f"{subject} {after / before:.{digits}f} times as much")
-    if not told:
-        return "What it costs to find out whether a library loads"
-    return f"With {size(big.held)} resident, {', '.join(told)}"
+def _title(document: Mapping[str, Any]) -> str:
+    machine = document["machine"]
+    growth = [
+        f"{figure['name']}: {figure['value']:.3g} {figure['unit']}"
+        for figure in document["figures"]
+        if figure["name"].startswith("growth")
+    ]
+    question = f"does {Path(document['target']['path']).name} load?"
+    place = f"{machine['cpu']}, Linux {machine['kernel']}, glibc {machine['glibc']}"
+    return "\n".join([*growth, question, place])

@@ -1,13 +1,13 @@
-"""pyresolve bench: what a probe costs on this machine, against what one would do instead."""
+"""pyresolve bench: what a probe costs on this machine, compared with the alternatives."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +15,18 @@ from ._output import print_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from ..bench._compare import Run
-    from ..bench._measure import Plan, Progress, Result
+    from ..bench._measure import Plan, Progress
 
 _INTERRUPTED = 130
 _RESIDENT = (0, 1 << 30, 4 << 30)
 _THREADS = (1, 8)
 _SPARE = 256 << 20  # bytes that are left to everything else
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_EVERY = 5.0  # seconds between two lines where no terminal is
+_INTERVAL = 5.0  # seconds between two lines of progress if stderr is no terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,14 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare",
         type=Path,
         metavar="OLD",
-        help="a file that --json wrote: print what became slower, and exit 1 where anything did",
+        help="a file that --json wrote: print what became slower, and exit 1 if anything did",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Refuse what cannot be done, measure, print the table, then write the files."""
-    from ..bench import _compare, _machine, _measure, _plot, _report, _target
-    from ..bench._interrupt import Interrupt
+    from ..bench import _compare, _machine, _measure, _plot, _report
 
     notes: list[str] = []
     plan = _plan(arguments, _machine.free_memory(), notes)
@@ -68,37 +68,41 @@ def run(arguments: argparse.Namespace) -> int:
         _require_writable(path)
     for note in notes:
         print_text(f"pyresolve: {note}", to_stderr=True)
-    with Interrupt() as interrupt:
-        machine, target = _machine.look(), _target.choose()
+    with _measure.Interrupt() as interrupt:
+        machine, target = _machine.look(), _machine.choose()
         if old and old.target != Path(target.path).name:
             raise ValueError(
-                f"{arguments.compare} measured {old.target}, here {Path(target.path).name} would be"
-                " measured: their costs cannot be compared"
+                f"{arguments.compare} measured {old.target}, but {Path(target.path).name} would be"
+                " measured here: their costs cannot be compared"
             )
         with _progress() as progress:
             result = _measure.measure(
                 plan, machine=machine, target=target, interrupt=interrupt, progress=progress
             )
-        print_text(_report.table(result))
-        sys.stdout.flush()
-        written = _write(arguments, result)
+        document = _report.document(result)
+        print_text(_report.table(document))
+        sys.stdout.flush()  # before the files, so that a failed write loses nothing
+        written = _write(arguments, document)
     if not result.complete:
         return _INTERRUPTED
-    compared = _compared(old, result) if old else 0
+    compared = _compared(old, _compare.run_of(document)) if old else 0
     return compared if written else 1
 
 
 def _plan(arguments: argparse.Namespace, free: int, notes: list[str]) -> Plan:
-    from ..bench._measure import exactly, full, quick
+    from ..bench._measure import FULL, QUICK
 
-    threads = _counts(arguments.threads) if arguments.threads else _THREADS
-    resident = _resident(arguments.rss, free, notes)
-    if arguments.runs is None:
-        return (quick if arguments.quick else full)(resident=resident, threads=threads)
-    if arguments.runs < 1:
-        raise ValueError(f"--runs is {arguments.runs}: give at least 1")
-    warmups = 2 if arguments.quick else 5
-    return exactly(arguments.runs, warmups=warmups, resident=resident, threads=threads)
+    plan = replace(
+        QUICK if arguments.quick else FULL,
+        threads=_counts(arguments.threads) if arguments.threads else _THREADS,
+        resident=_resident(arguments.rss, free, notes),
+    )
+    runs = arguments.runs
+    if runs is None:
+        return plan
+    if runs < 1:
+        raise ValueError(f"--runs is {runs}: give at least 1")
+    return replace(plan, runs=runs, growth_runs=runs, thread_rounds=runs, budget=None)
 
 
 def _resident(text: str | None, free: int, notes: list[str]) -> tuple[int, ...]:
@@ -115,7 +119,7 @@ def _resident(text: str | None, free: int, notes: list[str]) -> tuple[int, ...]:
     sizes = tuple(sorted({_size(word) for word in text.split(",")}))
     if _needed(sizes) > free:
         raise ValueError(
-            f"--rss {text} needs {size(_needed(sizes))} at the same time, of which {size(_SPARE)}"
+            f"--rss {text} needs {size(_needed(sizes))} at the same time, {size(_SPARE)} of it to"
             f" stay free, but {size(free)} are free here: give smaller sizes"
         )
     return sizes
@@ -141,14 +145,14 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def _require_writable(path: Path | None) -> None:
-    """Find out before an hour of measuring, and leave things as they are."""
+    """Raise ValueError if the file cannot be written, before minutes of measuring."""
     if path is None:
         return
-    there = path.exists()
+    existed = path.exists()
     try:
         with path.open("ab"):
             pass
-        if not there:
+        if not existed:
             path.unlink()
     except OSError as error:
         raise ValueError(
@@ -156,19 +160,18 @@ def _require_writable(path: Path | None) -> None:
         ) from None
 
 
-def _write(arguments: argparse.Namespace, result: Result) -> bool:
-    """Write the files that were asked for; the table is out already, so that nothing is lost."""
-    from .._document import SCHEMA
-    from ..bench import _plot, _report
+def _write(arguments: argparse.Namespace, document: Mapping[str, Any]) -> bool:
+    """Write the files that were asked for; tell whether that worked."""
+    from ..bench import _plot
 
     files = {}
     if arguments.document:
-        text = json.dumps({"schema": SCHEMA, **_report.document(result)})
-        files[arguments.document] = text.encode() + b"\n"
-    if arguments.plot and not any(_report.median(one.series.get("check")) for one in result.growth):
+        files[arguments.document] = json.dumps(document).encode() + b"\n"
+    measured = {row["name"] for one in document["growth"] for row in one["methods"] if row["runs"]}
+    if arguments.plot and "check" not in measured:
         print_text("pyresolve: no plot: no growth was measured", to_stderr=True)
     elif arguments.plot:
-        files[arguments.plot] = _plot.draw(result, arguments.plot.suffix)
+        files[arguments.plot] = _plot.draw(document, arguments.plot.suffix)
     outcomes = [_written(path, content) for path, content in files.items()]
     return all(outcomes)
 
@@ -182,11 +185,10 @@ def _written(path: Path, content: bytes) -> bool:
     return True
 
 
-def _compared(old: Run, result: Result) -> int:
-    """Print what became slower, and return the exit status: 3 where that cannot be told."""
-    from ..bench import _compare, _report
+def _compared(old: Run, new: Run) -> int:
+    """Print what became slower and return the exit status: 3 if nothing can be compared."""
+    from ..bench import _compare
 
-    new = _compare.run_of(_report.document(result))
     if others := _compare.differences(old, new):
         warning = f"the other run is of another machine ({'; '.join(others)})"
         print_text(f"pyresolve: warning: {warning}: only ratios are compared", to_stderr=True)
@@ -207,29 +209,21 @@ def _compared(old: Run, result: Result) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Show how far it is: a bar on a terminal where rich is installed, else a line now and then."""
-    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
-        try:
-            from rich.console import Console
-            from rich.progress import Progress as Bar
-        except ImportError:
-            pass
-        else:
-            # Without its thread, which would take time from what is measured.
-            with Bar(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
-                task = bar.add_task("")
+    """Show the progress: one line that changes on a terminal, else a line every few seconds."""
+    terminal = sys.stderr.isatty()
+    shown_at, phase = 0.0, ""
 
-                def show(what: str, done: int, of: int) -> None:
-                    bar.update(task, description=what, completed=done, total=of, refresh=True)
+    def show(what: str, done: int, of: int) -> None:
+        nonlocal shown_at, phase
+        text = f"pyresolve: measuring {what}, round {done} of {of}"
+        if terminal:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif what != phase or time.monotonic() > shown_at + _INTERVAL:
+            print_text(text, to_stderr=True)
+            shown_at, phase = time.monotonic(), what
 
-                yield show
-            return
-    said, phase = 0.0, ""
-
-    def say(what: str, done: int, of: int) -> None:
-        nonlocal said, phase
-        if what != phase or time.monotonic() > said + _EVERY:
-            print_text(f"pyresolve: measuring {what}, round {done} of {of}", to_stderr=True)
-            said, phase = time.monotonic(), what
-
-    yield say
+    try:
+        yield show
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
