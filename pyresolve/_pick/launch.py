@@ -59,6 +59,15 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """The report on a start with `hook` preloaded and the variables of `change` set."""
+
+    hook: str
+    change: dict[str, str]
+    report: LoadReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A change of the environment, and the report on the rehearsal in the changed one."""
 
@@ -101,12 +110,12 @@ def verify(
     candidate: Candidate,
     *,
     deadline: Deadline,
-    known: Mapping[str, LoadReport],
+    known: Rehearsal | None,
 ) -> Launch:
     """Rehearse the ways until one works, and return it; else the first that failed.
 
     A way that pins is not tried if the one before it failed for another reason than the runtime.
-    `known` are the reports on the rehearsals that were made already, by their key().
+    `known` is a rehearsal that was made already.
     """
     first: Launch | None = None
     for way in planned.ways:
@@ -122,11 +131,6 @@ def verify(
         return first
     assert planned.refused, "there is a way that pins, or a reason why there is none"
     raise planned.refused
-
-
-def key(hook: str, change: Mapping[str, str]) -> str:
-    """Return what identifies a rehearsal: no path and no variable holds a NUL."""
-    return "\0".join([hook, *(f"{name}={value}" for name, value in sorted(change.items()))])
 
 
 def _own_runtime(facts: Facts, candidate: Candidate) -> Runtime | None:
@@ -204,12 +208,13 @@ def _rehearse(
     facts: Facts,
     candidate: Candidate,
     deadline: Deadline,
-    known: Mapping[str, LoadReport],
+    known: Rehearsal | None,
 ) -> Launch:
     change = rehearsed(way, facts)
     hook = os.fspath(candidate.path)
-    report = known.get(key(hook, change))
-    if report is None:
+    if known and (known.hook, known.change) == (hook, change):
+        report = known.report
+    else:
         report = check.rehearse(hook, change=change, environ=facts.environ, deadline=deadline)
     if way.expected:
         report = reports.with_expected(report, way.expected)

@@ -18,6 +18,7 @@ from .._model import LoadReport, Pin, Status, Verdict
 from .._process import helper, interpreter
 from . import gather, launch
 from .decide import decide
+from .launch import Rehearsal
 from .resolver import Ask
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from .._model import Candidate, Driver, Evidence, Runtime, Source
     from .facts import Facts
-    from .launch import Launch, Plan
+    from .launch import Launch
 
 _AnyEnum = TypeVar("_AnyEnum", bound=Enum)
 
@@ -42,12 +43,11 @@ class Verify(str, Enum):
 class Look:
     """All that is known before a build is chosen.
 
-    `rehearsals` are the reports on what was rehearsed while the loader was asked, by
-    `launch.key` of the change.
+    `rehearsal` was made while the loader was asked, None if there was none or its time was up.
     """
 
     facts: Facts
-    rehearsals: Mapping[str, LoadReport]
+    rehearsal: Rehearsal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +113,10 @@ class Choice:
         if self._launch and how is Pin.AUTO and same:
             return dict(self._launch.change)
         deadline = helper.Deadline(_overrides.timeout(base, self._timeout))
-        seen = Look(facts=self._facts, rehearsals={})
+        seen = Look(facts=self._facts)
         if not same:
             facts = gather.moved(self._facts, base)
-            seen = _ask(facts, _expected_plan(facts, self._candidate, how), deadline)
+            seen = _ask(facts, _expected(facts, self._candidate, how), deadline)
         launched = _launched(seen, self._candidate, how, deadline)
         if _demanded(launched.report, seen.facts.driver, self._verify):
             raise NotLoadableError(launched.report.message, report=launched.report, choice=self)
@@ -211,8 +211,8 @@ def look(
         site=interpreter.site_of(python, environ=base, deadline=deadline),
         environ=base,
     )
-    planned = _expected_plan(facts) if rehearse else None
-    return _ask(facts, planned, deadline, complete=complete), deadline
+    expected = _expected(facts) if rehearse else None
+    return _ask(facts, expected, deadline, complete=complete), deadline
 
 
 def choose(seen: Look, *, verify: Verify, deadline: helper.Deadline, timeout: float) -> Choice:
@@ -241,41 +241,41 @@ def choose(seen: Look, *, verify: Verify, deadline: helper.Deadline, timeout: fl
     return _verified(choice, seen, deadline)
 
 
-def _expected_plan(
+def _expected(
     facts: Facts, candidate: Candidate | None = None, pin: Pin = Pin.AUTO
-) -> tuple[str, Plan] | None:
-    """Return the hook and the plan that will most likely be followed, from files alone."""
+) -> tuple[str, dict[str, str]] | None:
+    """Return the hook and the change that will most likely be chosen, from files alone."""
     likely = gather.expected(facts)
     try:
         candidate = candidate or decide(likely).candidate
-        return os.fspath(candidate.path), launch.plan(likely, candidate, pin)
+        way = launch.plan(likely, candidate, pin).ways[0]
     except PyresolveError:
         return None  # if that stays so, it is raised after the loader was asked
+    return os.fspath(candidate.path), launch.rehearsed(way, facts)
 
 
 def _ask(
     facts: Facts,
-    expected: tuple[str, Plan] | None,
+    expected: tuple[str, dict[str, str]] | None,
     deadline: helper.Deadline,
     *,
     complete: bool = False,
 ) -> Look:
     if expected is None:
-        return Look(facts=gather.ask(facts, deadline, complete=complete)[0], rehearsals={})
-    hook, planned = expected
-    change = launch.rehearsed(planned.ways[0], facts)
+        return Look(facts=gather.ask(facts, deadline, complete=complete)[0])
+    hook, change = expected
     facts, answer = gather.ask(facts, deadline, hook=hook, change=change, complete=complete)
     report = check.of_rehearsal(hook, answer, change=change, timeout=deadline.timeout)
     if report.status is Status.TIMED_OUT:
-        return Look(facts=facts, rehearsals={})  # it had a part of the time only
-    return Look(facts=facts, rehearsals={launch.key(hook, change): report})
+        return Look(facts=facts)  # it had a part of the time only
+    return Look(facts=facts, rehearsal=Rehearsal(hook=hook, change=change, report=report))
 
 
 def _launched(seen: Look, candidate: Candidate, pin: Pin, deadline: helper.Deadline) -> Launch:
     """Plan and verify, and explain a failure that can be explained."""
     facts = seen.facts
     planned = launch.plan(facts, candidate, pin)
-    launched = launch.verify(planned, facts, candidate, deadline=deadline, known=seen.rehearsals)
+    launched = launch.verify(planned, facts, candidate, deadline=deadline, known=seen.rehearsal)
     if launched.report.status not in check.EXPLAINED or facts.site is None:
         return launched
     from .._check.explain import explain
