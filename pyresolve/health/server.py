@@ -106,6 +106,10 @@ class Server:
             pass  # the client is gone or too slow, or was dropped
         finally:
             writer.transport.abort()
+            # An error of the connection that is not retrieved is reported on stderr later, when
+            # its future is collected.
+            with suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
             self._connections.pop(task, None)
 
     async def _respond(self, reader: asyncio.StreamReader) -> bytes:
