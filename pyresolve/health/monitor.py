@@ -54,8 +54,9 @@ class Leftover:
         return None if state in ("", "Z", "X") else cls(pid, started)
 
     def lives(self) -> bool:
-        """Tell whether it still exists; one that has ended at last is reaped."""
-        if Leftover.of(self.pid) == self:
+        """Tell whether it still runs; if it is a zombie child of this process, reap it."""
+        now = Leftover.of(self.pid)
+        if now and now.started in (self.started, ""):
             return True
         if _stat(self.pid)[1] == self.started:
             with suppress(ChildProcessError):  # it was the helper's child and is init's now
@@ -71,16 +72,20 @@ def _stat(pid: int) -> tuple[str, str]:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return ("hidden" if _exists(pid) else ""), ""
+        return ("hidden" if _runs(pid) else ""), ""
     fields = text.rpartition(")")[2].split()
     return fields[0], fields[19]
 
 
-def _exists(pid: int) -> bool:
+def _runs(pid: int) -> bool:
+    """Tell whether there is such a process, other than a zombie child, without reading /proc."""
+    with suppress(ChildProcessError):
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return False  # for kill(2) a zombie exists
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return isinstance(error, PermissionError)  # kill(2): there is one, of another user
+        return isinstance(error, PermissionError)  # kill(2): it exists, of another user
     return True
 
 

@@ -296,17 +296,20 @@ HIDDEN = """
     from pyresolve.health.monitor import Leftover
 
     with subprocess.Popen(["sleep", "60"]) as child:
+        seen = Leftover.of(child.pid)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/proc"], check=True)
         leftover = Leftover.of(child.pid)
-        lives = leftover is not None and leftover.lives()
+        lives = [leftover.lives(), seen.lives()]
         child.kill()
-    print(json.dumps([lives, leftover is not None and leftover.lives()]))
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        lives += [leftover.lives(), seen.lives()]
+    print(json.dumps([*lives, leftover.lives(), seen.lives()]))
 """
 
 
 def test_process_that_proc_hides():
-    """What /proc does not show, as with hidepid, has not ended for that."""
-    assert [True, False] == in_namespace(HIDDEN)
+    """A process that /proc does not show, or no longer, may still run; a zombie does not."""
+    assert [True, True, False, False, False, False] == in_namespace(HIDDEN)
 
 
 def test_process_of_another_user(monkeypatch):
