@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from .checks import Health
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
+
+_REFUSED = {"q=0", "q=0.0", "q=0.00", "q=0.000"}
 
 _HELP = {
     "pyresolve_health_verdict": "1 for the verdict on the check, 0 for the others.",
@@ -45,9 +49,11 @@ def text(results: Sequence[Health]) -> str:
 def exposition(results: Sequence[Health], accept: str) -> tuple[str, str]:
     """Return the metrics for an Accept header, and their content type.
 
-    OpenMetrics if the header names it, in whatever version: gauges are the same in each.
+    OpenMetrics if the header names it with any q but 0 (RFC 9110, 12.4.2). The version does not
+    matter: gauges are the same in each.
     """
-    if "application/openmetrics-text" in accept.lower():
+    kinds = [re.sub(r"\s", "", kind).split(";") for kind in accept.lower().split(",")]
+    if any(kind == _OPENMETRICS and not _REFUSED & {*rest} for kind, *rest in kinds):
         return f"{text(results)}# EOF\n", OPENMETRICS
     return text(results), TEXT
 

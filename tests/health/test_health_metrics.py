@@ -130,6 +130,22 @@ def test_openmetrics_is_the_same_gauges(name):
     assert 12 == len(parsed[0])
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2", metrics.OPENMETRICS),
+        ("text/plain, Application/OpenMetrics-Text ; q = 0.001", metrics.OPENMETRICS),
+        ("application/openmetrics-text;q=0", metrics.TEXT),
+        ("application/openmetrics-text; version=1.0.0; Q=0.000, text/plain", metrics.TEXT),
+        ("application/openmetrics-textual", metrics.TEXT),
+        ("*/*", metrics.TEXT),
+    ],
+)
+def test_format_that_a_client_accepts(accept, kind):
+    """OpenMetrics only for a client that names it, and not with q=0: RFC 9110, 12.4.2."""
+    assert kind == metrics.exposition([RESULT], accept)[1]
+
+
 def test_name_that_is_no_utf8(config):
     """A path may hold any byte; the metrics are UTF-8."""
     text = metrics.text([replace(RESULT, name="caf\udce9")])
