@@ -1,12 +1,12 @@
-"""All checks once and side by side, under one deadline that holds whatever they do."""
+"""All checks once, side by side, with one deadline that holds whatever they do."""
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import select
 import signal
-import struct
 import threading
 import time
 from contextlib import suppress
@@ -19,33 +19,32 @@ from .._model import Status
 from .checks import ABSENT, run, timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .checks import Check, Health
 
 _RESERVE = 0.2  # seconds, at most a quarter of all: to start, to kill what hangs, to print
-_LENGTH = struct.Struct("=I")
 _CHUNK = 1 << 16
 
 
 def share(timeout: float) -> float:
-    """Return the seconds that a check has where all of them have `timeout`."""
+    """Return the seconds for each check if the whole command has `timeout`."""
     return timeout - min(_RESERVE, timeout / 4)
 
 
 def check_all(
     checks: Sequence[Check], *, environ: Mapping[str, str], timeout: float, began: float
 ) -> tuple[Health, ...]:
-    """Make the checks and return what they came to, in their order, less those left out here.
+    """Make the checks and return their results in order, without those that do not apply here.
 
-    `timeout` is in seconds from `began` on, by time.monotonic(). The checks are made in a forked
-    child: a thread that waits for a dead file system cannot be ended, nor can its process, which
-    is then left behind. For a program that has but one thread. Raises ProbeError.
+    `timeout` is in seconds since `began`, by time.monotonic(). The checks run in a forked child:
+    a thread that waits for a dead file system cannot be ended, nor can its process, which is then
+    left running. Only for a program with a single thread. Raises ProbeError.
     """
     end = began + timeout
     left = end - time.monotonic()
     budget = min(share(timeout), left - min(_RESERVE, timeout / 4) / 4)
-    budget = max(0.001, round(budget, 2))  # people read it
+    budget = max(0.001, round(budget, 2))  # shown to users
     try:
         reading, writing = os.pipe()
         child = os.fork()
@@ -58,32 +57,46 @@ def check_all(
         try:
             _answer(checks, environ, budget, writing)
         finally:
-            os._exit(0)  # no handler, buffer or thread of the parent's
+            os._exit(0)  # runs no exit handlers and flushes no buffers of the parent
     os.close(writing)
-    answers = _Answers(reading)
+    data, ended = bytearray(), False
     pipe = select.poll()
     pipe.register(reading, select.POLLIN)
     try:
-        while not answers.ended and (left := end - time.monotonic()) > 0:
+        while not ended and (left := end - time.monotonic()) > 0:
             if pipe.poll(left * 1000):
-                answers.take()
+                chunk = os.read(reading, _CHUNK)
+                data += chunk
+                ended = not chunk
     finally:
         os.close(reading)
-        if not answers.ended:
-            os.kill(child, signal.SIGKILL)  # to its helpers that is the sign to end
+        if not ended:
+            os.kill(child, signal.SIGKILL)  # its helpers end with it
         with suppress(ChildProcessError):
             os.waitpid(child, os.WNOHANG)
-    missing = [index for index in range(len(checks)) if index not in answers.found]
-    if missing and answers.ended:
+    found = dict(_answers(bytes(data)))
+    if ended and len(found) < len(checks):
         raise ProbeError("the process that made the checks was killed: is there memory enough?")
-    late = {index: timed_out(checks[index], seconds=timeout) for index in missing}
-    found = {index: _shown(health, timeout) for index, health in answers.found.items()}
-    results = ((found | late)[index] for index in range(len(checks)))
+    results = [
+        _shown(found[index], timeout) if index in found else timed_out(check, seconds=timeout)
+        for index, check in enumerate(checks)
+    ]
     return tuple(health for health in results if health.status != ABSENT)
 
 
+def _answers(data: bytes) -> Iterator[tuple[int, Health]]:
+    """Yield what the child wrote; the last answer may be cut off."""
+    stream = io.BytesIO(data)
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            index, health = pickle.load(stream)  # noqa: S301  (from our own child)
+            if isinstance(health, BaseException):
+                raise health
+            yield index, health
+
+
 def _shown(health: Health, timeout: float) -> Health:
-    """Say what limit was given, not what was left of it for the check."""
+    """Replace the check's share of the time by the limit that the user gave."""
     if health.status != Status.TIMED_OUT.value:
         return health
     return replace(health, detail=f"{timeout:g} s")
@@ -92,8 +105,8 @@ def _shown(health: Health, timeout: float) -> Health:
 def _answer(
     checks: Sequence[Check], environ: Mapping[str, str], budget: float, writing: int
 ) -> None:
-    """Make the checks in threads and write down each as it comes in."""
-    _let_go(writing)
+    """Make the checks in threads and write each result to the pipe when it comes."""
+    _close_inherited(writing)
     with suppress(RuntimeError):
         threading.Thread(target=_end_without_reader, args=(writing,), daemon=True).start()
     queue: SimpleQueue[tuple[int, Health | BaseException]] = SimpleQueue()
@@ -101,20 +114,19 @@ def _answer(
     def work(index: int, check: Check) -> None:
         try:
             queue.put((index, run(check, environ=environ, timeout=budget)))
-        except BaseException as error:  # noqa: BLE001  (raised where somebody can see it)
+        except BaseException as error:  # noqa: BLE001  (raised in the parent)
             queue.put((index, error))
 
     for index, check in enumerate(checks):
         _start(work, index, check)
     for _ in checks:
         data = pickle.dumps(queue.get())
-        data = _LENGTH.pack(len(data)) + data
         while data:
             data = data[os.write(writing, data) :]
 
 
-def _let_go(kept: int) -> None:
-    """Close what was inherited: who reads from a pipe waits until nobody holds it open."""
+def _close_inherited(kept: int) -> None:
+    """Close inherited descriptors, or readers of the parent's pipes never see EOF."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in {0, 1, 2} - {kept}:
         os.dup2(null, fd)
@@ -126,9 +138,9 @@ def _let_go(kept: int) -> None:
 
 
 def _end_without_reader(writing: int) -> None:
-    """End this process when the command is gone, whoever killed it: nobody waits any more."""
+    """End this process after the command has ended or was killed: nobody wants the results."""
     pipe = select.poll()
-    pipe.register(writing, 0)  # POLLERR comes unasked
+    pipe.register(writing, 0)  # poll(2): POLLERR is always reported
     pipe.poll()
     os._exit(1)
 
@@ -136,29 +148,5 @@ def _end_without_reader(writing: int) -> None:
 def _start(work: Callable[[int, Check], None], index: int, check: Check) -> None:
     try:
         threading.Thread(target=work, args=(index, check), daemon=True).start()
-    except RuntimeError:  # no more threads: one after the other
+    except RuntimeError:  # no more threads: make the checks one after the other
         work(index, check)
-
-
-class _Answers:
-    """What the child writes, as it comes in; `ended` once it is gone."""
-
-    def __init__(self, reading: int) -> None:
-        self._reading = reading
-        self._data = bytearray()
-        self.ended = False
-        self.found: dict[int, Health] = {}
-
-    def take(self) -> None:
-        chunk = os.read(self._reading, _CHUNK)
-        self.ended = not chunk
-        self._data += chunk
-        while len(self._data) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._data)[0]
-            if len(self._data) < end:
-                break
-            index, health = pickle.loads(self._data[_LENGTH.size : end])  # noqa: S301  (our own)
-            del self._data[:end]
-            if isinstance(health, BaseException):
-                raise health
-            self.found[index] = health

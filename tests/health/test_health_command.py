@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from support.layout import Site
 from support.process import cold, poll
 from support.rogues import PIDFILE, rogue
 from support.tools import require_unshare, unavailable
+
+from pyresolve import Health, Verdict
+from pyresolve.health import once
 
 TESTS = Path(__file__).parent.parent
 TIMEOUT = 0.9  # what --timeout is by default
@@ -323,6 +327,16 @@ def test_deadline_holds_where_torch_lies_on_a_dead_file_system(site):
     assert (1, "") == (status, err)
     assert [("timed_out", "hook"), ("no_driver", "driver"), ("timed_out", "torch")] == ends
     assert took < 2 + START
+
+
+def test_results_that_are_cut_off():
+    """If the command stops reading in the middle of a result, those before it are used."""
+    result = Health(name="x", file="x", verdict=Verdict.OK, status="loadable", message="loads")
+    parts = [pickle.dumps((index, result)) for index in range(2)]
+    data = b"".join(parts)
+    for end in range(len(data) + 1):
+        whole = (end >= len(parts[0])) + (end == len(data))
+        assert dict.fromkeys(range(whole), result) == dict(once._answers(data[:end]))
 
 
 # --- what it is given
