@@ -1,4 +1,4 @@
-"""HealthMonitor: health for a program that runs on, asked again and again at next to no cost."""
+"""HealthMonitor: health for a long-running program, which may ask often at little cost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import _overrides
 from .._check.check import mode_of
@@ -18,31 +19,25 @@ from .._model import Status, Verdict
 from .checks import ABSENT, PENDING, Health, Library, run, timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .._model import LoadReport
     from .checks import Check
 
+_T = TypeVar("_T")
+
 _MATTERS = ("LD_", "GLIBC_TUNABLES", "PYRESOLVE_", "PYTHON", "CUDA_", "CONDA_PREFIX")
-"""How the variables begin that change what is found: by the loader, by pick(), by Python."""
+"""Prefixes of the variables that change what the loader, pick() or Python find."""
 
 _LOADERS = ("/etc/ld.so.cache", "/etc/ld.so.preload")
 
-_KILLING = 3.0  # seconds that a probe may take beyond its deadline, to kill what hangs
-_TICK_NS = 20_000_000  # nanoseconds: the kernel's clock for files is as coarse as this
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fingerprint:
-    """What an OK rests on, and when the last of those files changed (nanoseconds)."""
-
-    identity: tuple[object, ...]
-    changed: int
+_KILLING = 3.0  # seconds beyond its deadline that a probe may need to kill what hangs
+_TICK_NS = 20_000_000  # nanoseconds: resolution of the kernel's file times
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A process that could not be killed; `started` tells it from a later one of the same pid."""
+    """A process that could not be killed; `started` tells it from a later one with its pid."""
 
     pid: int
     started: str
@@ -59,7 +54,7 @@ class Leftover:
         if now and now.started in (self.started, ""):
             return True
         if _stat(self.pid)[1] == self.started:
-            with suppress(ChildProcessError):  # it was the helper's child and is init's now
+            with suppress(ChildProcessError):  # its helper is gone: usually init reaps it
                 os.waitpid(self.pid, os.WNOHANG)
         return False
 
@@ -89,40 +84,55 @@ def _runs(pid: int) -> bool:
     return True
 
 
+def in_thread(work: Callable[[], _T]) -> futures.Future[_T]:
+    """Call `work` in a daemon thread: the end of the program waits for no check that hangs.
+
+    Raises ProbeError.
+    """
+    result: futures.Future[_T] = futures.Future()
+    result.set_running_or_notify_cancel()  # from here on nobody can cancel it
+
+    def run_work() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (raised in the callers that wait)
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=run_work, daemon=True).start()
+    except RuntimeError as error:
+        raise ProbeError(f"{error}: raise ulimit -u or the pids limit") from error
+    return result
+
+
 @dataclass(slots=True)
 class _Record:
-    """What is known about one check; only its flight, of which there is one at most, writes it."""
+    """What is known about one check. It has one run at a time, and only that run writes here."""
 
-    flight: _Flight | None = None
+    result: futures.Future[Health] | None = None
+    began: float = 0.0
+    limit: float = 0.0  # seconds that the process of this run has
     health: Health | None = None
     probed: float = 0.0
     lifetime: float = 0.0
-    fingerprint: _Fingerprint | None = None
+    fingerprint: tuple[object, ...] | None = None
     stuck: list[Leftover] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Flight:
-    """A look at one check under way, for which any number of callers may wait."""
-
-    result: futures.Future[Health] = field(default_factory=futures.Future)
-    began: float = field(default_factory=time.monotonic)
-    limit: float  # seconds that its probe has
-
-
 class HealthMonitor:
-    """Answers whether libraries load, as check() does, for a program that asks all the time.
+    """Tells whether libraries load, as check() does, for a program that asks often.
 
     An OK is kept for `max_age` seconds, as long as all files that were loaded are the same (by
     device, inode, size and times of change), as well as the loader's cache and the variables that
-    matter (LD_*, PYTHON*, CUDA_* and pyresolve's own): to see that costs a stat for each file.
-    Anything else, and an OK of files that changed while they were tried, is tried again, at most
-    once in `interval` seconds. That another file would now be found first is seen after `max_age`.
+    matter (LD_*, PYTHON*, CUDA_* and pyresolve's own). This costs a stat() for each file.
+    Any other result, and an OK of files that changed during the check, is checked again, at most
+    once in `interval` seconds. If the loader would now find another file first, this is noticed
+    only after `max_age`.
 
-    Any number of threads may ask; each target is tried once at a time, in `probe_timeout` seconds,
-    and never in the caller's thread. One whose process cannot be killed, because it sleeps in the
-    kernel, is reported with its `pid` and not tried again while that lives. `environ` is the
-    environment of the workers, default os.environ as it is at each call.
+    Any number of threads may ask. Each target is checked once at a time, in `probe_timeout`
+    seconds, and never in the caller's thread. If its process cannot be killed, because it sleeps
+    in the kernel, the result has its `pid`, and the target is not checked again while that process
+    runs. `environ` is the environment of the workers, default os.environ at each call.
     """
 
     def __init__(
@@ -145,10 +155,10 @@ class HealthMonitor:
     ) -> Health:
         """Return the health of the library at `path`; its `mode` is "dlopen" or "preload".
 
-        Comes back within `timeout` seconds. Where there is no answer by then it is the last one,
-        or UNKNOWN `pending` if there is none yet, with `pending` set; ask again later. Raises
-        ValueError for a mode that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT, and
-        ProbeError where no thread can be started.
+        Returns within `timeout` seconds. Without a result by then it returns the last one, or
+        UNKNOWN `pending` if there is none yet, with `pending` set; ask again later. Raises
+        ValueError for an unknown mode, OverrideError for an invalid PYRESOLVE_TIMEOUT, and
+        ProbeError if no thread can be started.
         """
         name = os.fspath(path)
         if "/" in name or not isinstance(path, str):
@@ -159,35 +169,28 @@ class HealthMonitor:
     def check_all(self, checks: Sequence[Check], *, timeout: float) -> tuple[Health, ...]:
         """Return the health of each, side by side, within `timeout` seconds in all."""
         end = time.monotonic() + timeout
-        flights = [self._board(check) for check in checks]
-        results = [
-            self._wait(check, *flight, end) for check, flight in zip(checks, flights, strict=True)
-        ]
+        runs = [self._join(check) for check in checks]
+        results = [self._wait(check, *run, end) for check, run in zip(checks, runs, strict=True)]
         return tuple(health for health in results if health.status != ABSENT)
 
-    def _board(self, check: Check) -> tuple[_Record, _Flight]:
+    def _join(self, check: Check) -> tuple[_Record, futures.Future[Health]]:
+        """Return the run of this check that is under way, or start one."""
         with self._lock:
             record = self._records.setdefault(check, _Record())
-            flight = record.flight
-            if flight is None:
-                flight = record.flight = _Flight(limit=self._probe_timeout)
-                thread = threading.Thread(
-                    target=self._fly, args=(check, record, flight), daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError as error:
-                    record.flight = None
-                    raise ProbeError(f"{error}: raise ulimit -u or the pids limit") from error
-            return record, flight
+            if record.result is None or record.result.done():
+                record.began, record.limit = time.monotonic(), self._probe_timeout
+                record.result = in_thread(partial(self._look, check, record))
+            return record, record.result
 
-    def _wait(self, check: Check, record: _Record, flight: _Flight, end: float) -> Health:
-        done, _ = futures.wait([flight.result], max(0.0, end - time.monotonic()))
+    def _wait(
+        self, check: Check, record: _Record, result: futures.Future[Health], end: float
+    ) -> Health:
+        done, _ = futures.wait([result], max(0.0, end - time.monotonic()))
         if done:
-            return flight.result.result()
-        underway = time.monotonic() - flight.began
-        if underway > flight.limit + _KILLING:
-            # Not a child but our own thread: a stat or an open that does not come back.
+            return result.result()
+        underway = time.monotonic() - record.began
+        if underway > record.limit + _KILLING:
+            # The thread itself hangs, not a child: its stat() or open() does not return.
             late = timed_out(check, seconds=round(underway), elapsed=underway)
             return replace(late, pending=True)
         if record.health:
@@ -202,22 +205,12 @@ class HealthMonitor:
             pending=True,
         )
 
-    def _fly(self, check: Check, record: _Record, flight: _Flight) -> None:
-        try:
-            environ = dict(os.environ if self._environ is None else self._environ)
-            health = record.health
-            if health is None or not self._holds(record, health, environ):
-                health = record.health = self._probe(check, record, flight, environ)
-        except BaseException as error:  # noqa: BLE001  (raised in whoever waits)
-            outcome: Health | BaseException = error
-        else:
-            outcome = health
-        with self._lock:
-            record.flight = None
-        if isinstance(outcome, BaseException):
-            flight.result.set_exception(outcome)
-        else:
-            flight.result.set_result(outcome)
+    def _look(self, check: Check, record: _Record) -> Health:
+        environ = dict(os.environ if self._environ is None else self._environ)
+        health = record.health
+        if health is None or not self._holds(record, health, environ):
+            health = record.health = self._probe(check, record, environ)
+        return health
 
     def _holds(self, record: _Record, health: Health, environ: Mapping[str, str]) -> bool:
         if record.stuck:
@@ -227,19 +220,17 @@ class HealthMonitor:
             return False
         if record.fingerprint is None or health.report is None:
             return True
-        return record.fingerprint == _fingerprint(health.report, environ)
+        return record.fingerprint == _fingerprint(health.report, environ)[0]
 
-    def _probe(
-        self, check: Check, record: _Record, flight: _Flight, environ: Mapping[str, str]
-    ) -> Health:
+    def _probe(self, check: Check, record: _Record, environ: Mapping[str, str]) -> Health:
         began = time.time_ns()
-        flight.limit = timeout = _overrides.timeout(environ, self._probe_timeout)
+        record.limit = timeout = _overrides.timeout(environ, self._probe_timeout)
         health = run(check, environ=environ, timeout=timeout)
         record.probed = time.monotonic()
         record.lifetime, record.fingerprint = self._interval, None
         if health.report and health.verdict is Verdict.OK:
-            record.fingerprint = _fingerprint(health.report, environ)
-            if record.fingerprint.changed < began - _TICK_NS:
+            record.fingerprint, changed = _fingerprint(health.report, environ)
+            if changed < began - _TICK_NS:
                 record.lifetime = self._max_age
         if health.report and health.report.pid and (left := Leftover.of(health.report.pid)):
             record.stuck.append(left)
@@ -255,7 +246,8 @@ class HealthMonitor:
         return health
 
 
-def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> _Fingerprint:
+def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> tuple[tuple[object, ...], int]:
+    """Return what an OK depends on, and when the last of those files changed (nanoseconds)."""
     files = (os.fspath(report.path), *map(os.fspath, report.loaded), *_LOADERS)
     found: list[object] = []
     newest = 0
@@ -269,4 +261,4 @@ def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> _Fingerprint
         newest = max(newest, *times)
         found += (status.st_dev, status.st_ino, status.st_size, *times)
     variables = sorted(item for item in environ.items() if item[0].startswith(_MATTERS))
-    return _Fingerprint(identity=(*found, *variables), changed=newest)
+    return (*found, *variables), newest

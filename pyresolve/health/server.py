@@ -1,4 +1,4 @@
-"""Health over HTTP: /healthz, /readyz and /metrics, for whoever can reach the address."""
+"""Health over HTTP: /healthz, /readyz and /metrics, for all who can reach the address."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import asyncio
 import errno
 import signal
 import socket
-import threading
-from contextlib import suppress
 from email.utils import formatdate
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from .._check.line import summary_line
-from .._errors import ProbeError, PyresolveError
+from .._errors import PyresolveError
 from .._model import Verdict
 from . import metrics
 from .checks import worst
+from .monitor import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from .checks import Health
 
@@ -30,7 +29,7 @@ _CONNECTIONS = 512  # open at a time, half of the usual limit of open files
 _QUEUE = 128
 _REQUEST_SIZE = 8192  # bytes of a request with its headers
 _REQUEST_TIME = 3.0  # seconds that a client has to send its request, and again to take the answer
-_FAREWELL = 2.0  # seconds that the last requests have at the end
+_FAREWELL = 2.0  # seconds for open requests after a signal to end
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -58,10 +57,10 @@ def listen(address: tuple[str, int]) -> socket.socket:
 
 
 class Server:
-    """Serves the health that `examine` returns; `ready` says which verdicts are good enough.
+    """Serves the health that `examine` returns; `ready` are the verdicts that count as ready.
 
-    One thread serves all connections, so that a client that is slow keeps no other one waiting.
-    `examine` may block: it is called in another thread, once for all who ask meanwhile.
+    One thread serves all connections, so that a slow client delays no other. `examine` may block:
+    it is called in another thread, and all requests that come meanwhile share its result.
     """
 
     def __init__(
@@ -70,12 +69,12 @@ class Server:
         self._examine = examine
         self._ready = ready
         self._connections: dict[asyncio.Task[None], None] = {}  # the oldest first
-        self._results: asyncio.Future[Sequence[Health]] | None = None
+        self._results: Future[Sequence[Health]] | None = None
 
     async def serve(self, listening: socket.socket, *, announce: Callable[[], None]) -> int:
         """Serve until SIGTERM or SIGINT comes; return the exit status. For the main thread.
 
-        `announce` is called once both ends are in place.
+        `announce` is called when the signal handlers are set and the server accepts connections.
         """
         signals: asyncio.Queue[int] = asyncio.Queue()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -96,14 +95,14 @@ class Server:
         self._connections[task] = None
         if len(self._connections) > _CONNECTIONS:
             oldest = next(iter(self._connections))
-            del self._connections[oldest]  # now, since it ends later
+            del self._connections[oldest]  # not counted any more, though it ends later
             oldest.cancel()
         try:
             writer.transport.set_write_buffer_limits(0)  # drain() waits for the last byte
             writer.write(await self._respond(reader))
             await asyncio.wait_for(writer.drain(), _REQUEST_TIME)
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # the client is gone or too slow, or was dropped
+            pass  # the client is gone or too slow, or was dropped for a newer one
         finally:
             writer.transport.abort()
             # An error of the connection that is not retrieved is reported on stderr later, when
@@ -127,7 +126,7 @@ class Server:
         accept = ",".join(value for name, _, value in fields if name.lower() == "accept")
         try:
             answer = await self._answer(words[1].partition("?")[0], accept)
-        except PyresolveError as error:  # no thread, no process: that is an answer, too
+        except PyresolveError as error:  # no thread or process can be started
             answer = HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n", _TEXT
         return _reply(*answer, head=words[0] == "HEAD")
 
@@ -145,30 +144,9 @@ class Server:
         return HTTPStatus.NOT_FOUND, "here are /healthz, /readyz and /metrics\n", _TEXT
 
     async def _examined(self) -> Sequence[Health]:
-        if self._results is None:
-            loop = asyncio.get_running_loop()
-            results: asyncio.Future[Sequence[Health]] = loop.create_future()
-            try:
-                # A daemon: at the end nobody waits for a check that hangs.
-                threading.Thread(target=self._work, args=(loop, results), daemon=True).start()
-            except RuntimeError as error:
-                raise ProbeError(f"{error}: raise ulimit -u or the pids limit") from error
-            self._results = results
-        return await asyncio.shield(self._results)  # a client that is dropped ends it for no other
-
-    def _work(
-        self, loop: asyncio.AbstractEventLoop, results: asyncio.Future[Sequence[Health]]
-    ) -> None:
-        try:
-            finish = partial(results.set_result, self._examine())
-        except BaseException as error:  # noqa: BLE001  (raised in whoever waits)
-            finish = partial(results.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed: the server has ended
-            loop.call_soon_threadsafe(self._finish, finish)
-
-    def _finish(self, finish: Callable[[], None]) -> None:
-        self._results = None
-        finish()
+        if self._results is None or self._results.done():
+            self._results = in_thread(self._examine)
+        return await asyncio.wrap_future(self._results)
 
 
 def _reply(status: HTTPStatus, body: str = "", kind: str = _TEXT, *, head: bool = False) -> bytes:
