@@ -1,4 +1,4 @@
-"""pyresolve health: is this node fit for GPU work? One line, for probes."""
+"""pyresolve health: tell in one line whether this node is fit for GPU work, for probes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MEANT = {"ok": Verdict.OK, "fail": Verdict.FAIL}
 _TIMEOUT = 0.9  # seconds: a kubelet waits for one
-_START = 0.5  # seconds: no more than this is taken for the start of Python
+_START = 0.5  # seconds: the most that counts as the start of Python
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,14 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _began() -> float:
-    """Return when this process was started: whoever waits for it has waited since then."""
+    """Return when this process was started: its caller has waited since then."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return time.monotonic()
     ticks = int(fields[19])  # proc(5): starttime
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.monotonic() - min(max(age, 0.0), _START)  # main() may be called by anything
+    return time.monotonic() - min(max(age, 0.0), _START)  # main() may run in an older process
 
 
 def _print(results: Sequence[Health], arguments: argparse.Namespace) -> None:

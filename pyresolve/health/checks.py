@@ -1,4 +1,4 @@
-"""The checks that make up the health of a node, and what each of them came to."""
+"""The checks that make up the health of a node, and their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from .. import _overrides
 from .._check.check import check
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PENDING = "pending"
-"""The status of a check that has not come to anything yet."""
+"""The status of a check that has no result yet."""
 
 ABSENT = "absent"
 """The status of a check that is left out here. Only the code in this package sees it."""
@@ -34,14 +34,14 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What one check came to.
+    """The result of one check.
 
-    `name` is the check's own, `file` the name of what it looked at. `status` is the value of a
-    Status; where there was nothing to try the name of the error (`no_variant`); or `pending`.
+    `name` is the name of the check, `file` that of the file it examined. `status` is the value of
+    a Status, the name of an error if nothing could be loaded (`no_variant`), or `pending`.
     `detail` is the cause in a word or two, `message` one sentence, `remedy` a shell command that
-    mends it. `report` is the trial behind it, if there was one. `elapsed` are the seconds that it
-    took, `time` the seconds since the epoch when it was found out. `pending` says that a newer
-    answer is on its way, `pid` names a process that cannot be killed: it sleeps in the kernel.
+    fixes the cause. `report` is the report of the load, if there was one. `elapsed` is how long
+    the check took in seconds, `time` when it ended in seconds since the epoch. `pending` says that
+    a newer result will come, `pid` is a process that cannot be killed: it sleeps in the kernel.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Health:
 
     @property
     def summary(self) -> Summary:
-        """Return what of it goes into one line."""
+        """Return the parts of it that one line shows."""
         return Summary(name=self.file, verdict=self.verdict, status=self.status, detail=self.detail)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """The build that pick() chooses, rehearsed as workers would start with it."""
+    """The build that pick() chooses, loaded as the workers would load it."""
 
     stem: str = "torch_memory_saver_hook_mode_preload"
     package: str = "torch_memory_saver"
@@ -78,11 +78,11 @@ class Hook:
 
     @property
     def file(self) -> str:
-        """Return what it is about before there is a file."""
+        """Return the name that stands for the file until one is found."""
         return self.package
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
-        """Try it. Raises what pick() raises."""
+        """Load it. Raises what pick() raises."""
         try:
             choice = pick(
                 self.stem,
@@ -111,7 +111,7 @@ class Library:
         return os.path.basename(self.path)  # noqa: PTH119
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
-        """Try it. Raises what check() raises."""
+        """Load it. Raises what check() raises."""
         return check(self.path, mode=self.mode.value, environ=environ, timeout=timeout)
 
 
@@ -119,20 +119,16 @@ class Library:
 class Driver:
     """The NVIDIA driver, and whether it supports the CUDA version `cuda` (13000 is 13.0).
 
-    Without one the verdict is UNKNOWN, as everywhere, or FAIL where it is `required`.
+    Without a driver the verdict is UNKNOWN, or FAIL if it is `required`.
     """
 
     required: bool = False
     cuda: int | None = None
     name: str = "driver"
-
-    @property
-    def file(self) -> str:
-        """Return the name under which programs load it."""
-        return DRIVER_SONAME
+    file: ClassVar[str] = DRIVER_SONAME
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport:
-        """Ask it for its version. Raises what check() raises."""
+        """Load it and ask for its version. Raises what check() raises."""
         deadline = helper.Deadline(timeout)
         report = check(self.file, environ=environ, timeout=timeout)
         for _, wider in with_driver_directories(environ):
@@ -169,7 +165,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torch:
-    """torch's own CUDA library, with the runtime that it maps.
+    """torch's CUDA library, with the runtime that it maps.
 
     If it is not `required` and no torch for CUDA is installed, there is nothing to check.
     """
@@ -177,11 +173,7 @@ class Torch:
     python: str | None = None
     required: bool = True
     name: str = "torch"
-
-    @property
-    def file(self) -> str:
-        """Return what it is about before there is a file."""
-        return "torch"
+    file: ClassVar[str] = "torch"
 
     def report(self, *, environ: Mapping[str, str], timeout: float) -> LoadReport | None:
         """Load it; None if there is nothing to check.
@@ -219,7 +211,7 @@ DEFAULT = (Hook(), Driver(), Torch(required=False))
 
 
 def run(check: Check, *, environ: Mapping[str, str], timeout: float) -> Health:
-    """Make one check now. `timeout` in seconds holds; no PYRESOLVE_TIMEOUT changes it any more."""
+    """Make one check now, in `timeout` seconds; PYRESOLVE_TIMEOUT does not change that."""
     began = time.monotonic()
     environ = {name: value for name, value in environ.items() if name != _overrides.TIMEOUT}
     try:
@@ -237,7 +229,7 @@ def run(check: Check, *, environ: Mapping[str, str], timeout: float) -> Health:
 
 
 def timed_out(check: Check, *, seconds: float, elapsed: float | None = None) -> Health:
-    """Return the health of a check that has not come back."""
+    """Return the health of a check that did not return in time."""
     return Health(
         name=check.name,
         file=check.file,

@@ -28,7 +28,7 @@ _LIBRARY = ("path", "mode", "name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a file says; None if it is silent."""
+    """The settings of a file; None if it does not set them."""
 
     checks: tuple[Check, ...] = DEFAULT
     timeout: float | None = None
@@ -36,7 +36,7 @@ class Config:
 
 
 def read(path: str | os.PathLike[str]) -> Config:
-    """Read a file. Raises ConfigError for one that is not there, is no TOML, or means nothing."""
+    """Read a file. Raises ConfigError if it is missing, not TOML, or has invalid keys or values."""
     toml = _parser()
     shown = os.fspath(path)
     try:
@@ -45,15 +45,11 @@ def read(path: str | os.PathLike[str]) -> Config:
     except OSError as error:
         raise ConfigError(f"{shown} cannot be read ({error.strerror})") from error
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{shown} is no TOML: {_line(error)}") from error
+        raise ConfigError(f"{shown} is no TOML: {' '.join(str(error).split())}") from error
     try:
         return _config(data)
     except ConfigError as error:
         raise ConfigError(f"{shown}: {error}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _parser() -> Any:  # noqa: ANN401  (a module, under either name)
