@@ -19,10 +19,13 @@ LAYERS = (
     ("_check",),
     ("_pick",),
     ("_survey", "_audit"),
-    ("health", "bench", "ray"),
+    ("health",),
+    ("__init__",),
+    ("bench", "ray"),
     ("cli",),
-    ("__init__", "__main__"),
+    ("__main__",),
 )
+PACKAGE = "pyresolve"
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -43,14 +46,23 @@ def imports(name: str, path: Path, known: set[str]) -> set[str]:
     package = base if path.name == "__init__.py" else base[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        above = package[: len(package) - node.level + 1]
-        target = [*above, *(node.module.split(".") if node.module else [])]
-        for alias in node.names:
-            whole = ".".join([*target, alias.name])
-            found.add(whole if whole in known else ".".join(target) or "__init__")
+        if isinstance(node, ast.Import):
+            found |= {own(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            target = [PACKAGE, *above] if node.level else []
+            target += [node.module] if node.module else []
+            wholes = {own(".".join([*target, alias.name])) for alias in node.names}
+            found |= {whole if whole in known else own(".".join(target)) for whole in wholes}
+        elif isinstance(node, ast.Constant) and path.name == "__init__.py":
+            found.add(".".join([*package, str(node.value)]))  # from its table of lazy imports
     return {item for item in found if item in known} - {name}
+
+
+def own(whole: str) -> str:
+    """Return the name of a module by its full name, empty for one of another package."""
+    first, _, rest = whole.partition(".")
+    return (rest or "__init__") if first == PACKAGE else ""
 
 
 def graph(root: Path) -> dict[str, set[str]]:
@@ -111,6 +123,10 @@ def test_layers():
         "from . import b\n",
         "if TYPE_CHECKING:\n    from .b import x\n",
         "def f():\n    from .b import x\n",
+        "import pyresolve.b\n",
+        "import pyresolve.b as b\n",
+        "from pyresolve import b\n",
+        "from pyresolve.b import x\n",
     ],
 )
 def test_circle_is_found(tmp_path, text):
@@ -121,6 +137,18 @@ def test_circle_is_found(tmp_path, text):
     (tmp_path / "c.py").write_text("from .a import f\n")
     assert ["a -> b -> c -> a"] == circles(graph(tmp_path))
     (tmp_path / "c.py").write_text("import a\n")
+    assert [] == circles(graph(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ["import pyresolve\n", "from pyresolve import x\n", "from . import x\n"]
+)
+def test_names_of_the_package_are_its_own(tmp_path, text):
+    """Who imports what the package has under a name of its own imports all that it imports."""
+    (tmp_path / "__init__.py").write_text("HOME = {'x': 'a'}\n")
+    (tmp_path / "a.py").write_text(text)
+    assert ["__init__ -> a -> __init__"] == circles(graph(tmp_path))
+    (tmp_path / "a.py").write_text("from pyresolve import a\nfrom . import a\n")
     assert [] == circles(graph(tmp_path))
 
 
