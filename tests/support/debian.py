@@ -6,7 +6,6 @@ the tests, with lists of its own where the system has none.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import subprocess
@@ -14,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from support.tools import find_tool, require_tool, unavailable
-from support.wheels import cache_directory
+from support.wheels import cache_directory, filling_the_cache
 
 
 def debian_tool(name: str, *packages: str) -> str:
@@ -40,8 +39,9 @@ def own_libraries(program: str, pattern: str) -> dict[str, str]:
 @functools.cache
 def _fetch(packages: tuple[str, ...], directory: Path) -> str:
     """Unpack packages; return what went wrong, tried once per run."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+    with filling_the_cache() as cache, tempfile.TemporaryDirectory(dir=cache) as scratch:
+        if directory.exists():
+            return ""
         for name in "lists/partial", "archives/partial", "tree":
             Path(scratch, name).mkdir(parents=True)
         own = [f"-oDir::State::Lists={scratch}/lists", f"-oDir::Cache={scratch}"]
@@ -57,9 +57,9 @@ def _fetch(packages: tuple[str, ...], directory: Path) -> str:
         for archive in Path(scratch).glob("*.deb"):
             if failed := _run(["dpkg-deb", "-x", os.fspath(archive), f"{scratch}/tree"], scratch):
                 return failed
-        with contextlib.suppress(OSError):  # another run was faster
-            Path(scratch, "tree").rename(directory)
-    return "" if directory.exists() else f"{directory} cannot be made"
+        directory.parent.mkdir(exist_ok=True)
+        Path(scratch, "tree").rename(directory)
+    return ""
 
 
 def _run(command: list[str], cwd: str) -> str:

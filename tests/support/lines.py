@@ -29,7 +29,6 @@ from support.tools import require_tool
 MODES = ("dlopen", "preload")
 HANG = 0.3  # seconds for a check that does not end by itself
 AMPLE = 30.0  # seconds for one that does, also on a busy machine
-TESTS = str(Path(__file__).parent.parent)
 VANISHED = "libpyresolve_vanished.so.1"
 
 Line = tuple[str, str]  # with dlopen, as a preload
@@ -44,11 +43,12 @@ def check_line_apart(prefix: Sequence[str], path: str | os.PathLike[str], **opti
     """Return the line like `check_line`, from a fresh interpreter started with `prefix`."""
     code = """
         import json, sys
-        sys.path.insert(0, sys.argv[1])
-        from support.lines import check_line
-        print(json.dumps(check_line(sys.argv[2], **json.loads(sys.argv[3]))))
+        from pyresolve import check
+        from pyresolve._check.line import summary, summary_line
+        report = check(sys.argv[1], **json.loads(sys.argv[2]))
+        print(json.dumps(summary_line([summary(report)])))
     """
-    line: str = cold(code, TESTS, path, json.dumps(options), prefix=prefix)
+    line: str = cold(code, path, json.dumps(options), prefix=prefix)
     return line
 
 

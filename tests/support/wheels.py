@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -28,6 +31,16 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pyresolve-tests"
 
 
+@contextlib.contextmanager
+def filling_the_cache() -> Iterator[Path]:
+    """Yield the cache to one process at a time: what one has fetched is there for the others."""
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    with Path(cache, "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield cache
+
+
 def _cached(name: str, version: str) -> Path | None:
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     return next(iter(sorted(cache_directory().glob(pattern))), None)
@@ -36,15 +49,15 @@ def _cached(name: str, version: str) -> Path | None:
 @functools.cache
 def _download(name: str, version: str) -> str:
     """Put a wheel into the cache; return pip's complaint where that fails, tried once per run."""
-    cache = cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--retries=1"]
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+    with filling_the_cache() as cache, tempfile.TemporaryDirectory(dir=cache) as scratch:
+        if _cached(name, version):
+            return ""
         pip = [sys.executable, "-m", "pip", "download", *options, "-d", scratch]
         done = subprocess.run(
             [*pip, f"{name}=={version}"], capture_output=True, text=True, check=False
         )
-        # The rename is what makes two concurrent runs safe: nobody sees half a wheel.
+        # Who only looks for a wheel does not wait, and must not see half of one.
         for file in Path(scratch).glob("*.whl"):
             file.rename(cache / file.name)
     return (done.stderr.splitlines() or ["pip failed"])[-1] if done.returncode else ""
