@@ -12,7 +12,7 @@ FAST_TESTS := tests/test_environ.py tests/test_overrides.py tests/test_imports.p
 	tests/pick/test_decide.py tests/check/test_line.py tests/native
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check asan bench bench-ray messages clean
+.PHONY: help demo test test-fast test-beside test-ray check asan bench bench-ray messages clean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +24,17 @@ demo: $(VENV)/.cli ## pick a hook of the real torch_memory_saver and say what is
 	@PYTHONPATH=build/demo $(BIN)/pyresolve doctor || test $$? -eq 3  # 3: UNKNOWN, no driver here
 
 test: $(VENV)/.test ## run the whole test suite on the installed package
-	@$(BIN)/pytest -q -n auto -m 'not serial'
-	@$(BIN)/pytest -q -m serial
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-beside test-ray
+	@$(BIN)/pytest -q -m serial --ignore tests/ray
+
+test-beside: $(VENV)/.test  # what bears other tests beside it
+	@$(BIN)/pytest -q -n auto --dist worksteal -m 'not serial' --ignore tests/ray
+
+test-ray: $(VENV)/.test  # in a process of their own, since Ray stays in it; they mostly wait
+	@$(BIN)/pytest -q tests/ray
 
 test-fast: $(VENV)/.test ## run the tests that start hardly any process, in seconds
-	@$(BIN)/pytest -q -n auto $(FAST_TESTS)
+	@$(BIN)/pytest -q -n auto --dist worksteal $(FAST_TESTS)
 
 check: $(VENV)/.check test ## run the linters and type checker, then the tests
 	@$(BIN)/ruff check .

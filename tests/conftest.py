@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import TESTS, driver, hidden, process, rogues
+from support import driver, hidden, process, rogues
 from support.layout import Site
 from support.probe_program import PROGRAM
 from support.tools import unavailable
@@ -22,16 +22,6 @@ settings.register_profile("any load", deadline=None, suppress_health_check=[Heal
 settings.load_profile("any load")
 
 _KEPT = ("HOME", "LANG", "PATH", "TMPDIR")
-
-
-_SERIAL = ("gpu", "health/test_health_monitor", "health/test_health_server", "ray", "test_bench")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that must not run beside others."""
-    for item in items:
-        if item.path.relative_to(TESTS).as_posix().startswith(_SERIAL):
-            item.add_marker(pytest.mark.serial)
 
 
 @pytest.fixture(autouse=True)

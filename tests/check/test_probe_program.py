@@ -110,6 +110,7 @@ def test_time_is_for_all(rogue, clean_env):
     assert probe(*paths, env=clean_env, timeout=HANG) == answer(line)
 
 
+@pytest.mark.serial
 @both_modes
 @pytest.mark.parametrize("name", HANGING)
 def test_default_timeout(rogue, clean_env, name, mode):

@@ -23,7 +23,7 @@ from pyresolve import Verdict, check, driver, pick
 from pyresolve._disk.files import same_file
 from pyresolve._model import Status
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 SIZE = 512 << 20  # bytes on the device: far more than a context or a kernel takes meanwhile
 NEARLY = SIZE * 3 // 4

@@ -218,6 +218,7 @@ def test_python_of_the_workers(config, tmp_path, full_stub):
 # --- the deadline
 
 
+@pytest.mark.serial
 def test_deadline_is_below_a_second(config):
     """From the start of Python on; what hangs delays nothing else and is killed."""
     hanging = [rogue("sleep_ignoring_sigterm"), rogue("loop"), rogue("fork_sleep")]
@@ -305,6 +306,7 @@ def on_dead_file_system(mount, file, *words, env):
     )
 
 
+@pytest.mark.serial
 def test_deadline_holds_where_the_kernel_does_not_return(config, tmp_path):
     """A file on a dead file system: neither the command nor who reads its output waits for it."""
     mount = tmp_path / "mount"
@@ -316,6 +318,7 @@ def test_deadline_holds_where_the_kernel_does_not_return(config, tmp_path):
     assert took < TIMEOUT + START
 
 
+@pytest.mark.serial
 def test_deadline_holds_where_torch_lies_on_a_dead_file_system(site):
     """Without a config torch is looked for under the deadline, too, and counts as late."""
     site.torch()

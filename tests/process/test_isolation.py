@@ -186,7 +186,7 @@ STRESS = """
 """
 
 
-def stress(before, run, *, threads=32, checks=200, timeout=300):
+def stress(before, run, *, threads=32, checks=100, timeout=300):
     """Run the mix in threads; return what was wrong, and what is left when all is over."""
     code = textwrap.dedent(STRESS) + textwrap.dedent(before)
     code += textwrap.dedent("""
@@ -217,7 +217,7 @@ EXACT = [[], [[], [], 0]]
 
 def test_threads():
     """32 threads, 200 checks each, while others allocate and dlopen: every status is exact."""
-    assert EXACT == stress("", IN_THREADS)
+    assert EXACT == stress("", IN_THREADS, checks=200)
 
 
 def test_threads_with_sigchld_ignored():
@@ -254,7 +254,7 @@ def test_threads_with_a_reaper(thread):
         wrong = [future.result() for future in work_of]
         pool.shutdown()
     """
-    assert EXACT == stress(reaper, in_threads, checks=100)
+    assert EXACT == stress(reaper, in_threads)
 
 
 def test_asyncio():
@@ -408,6 +408,7 @@ def test_few_descriptors(rogue, mode):
     assert snippet(code, ["good", "segfault"], mode) == ["LOADABLE", "CRASHED"]
 
 
+@pytest.mark.serial
 @both_modes
 def test_many_descriptors(rogue, mode):
     """A thousand open descriptors neither delay the answer nor reach the target."""
@@ -420,6 +421,7 @@ def test_many_descriptors(rogue, mode):
     assert snippet(code, ["good", "segfault"], mode) == [["LOADABLE", "CRASHED"], True]
 
 
+@pytest.mark.serial
 @both_modes
 def test_large_caller(rogue, mode):
     """A caller with 4 GB of address space reserved gets its answer as fast."""

@@ -717,6 +717,7 @@ REPORT_53 = (
 )
 
 
+@pytest.mark.serial
 @pytest.mark.report(*REPORT_53)
 def test_r53_health_check_of_a_huge_process():
     """A probe every few seconds: each costs a fork of gigabytes, and something is left of each."""
@@ -746,6 +747,7 @@ def test_r53_health_check_of_a_huge_process():
     assert [["LOADABLE"], True, True, []] == cold(code, rogue("good"))
 
 
+@pytest.mark.serial
 @pytest.mark.report(*REPORT_53)
 def test_r53_health_check_costs_less_than_a_python():
     """A probe that starts Python every few seconds burns more than the service it watches."""
