@@ -18,11 +18,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support import REPOSITORY, elfpatch, process, rogues
-from support.compile import SOURCES, built, cc, hollow
+from support import HANG, MODES, REPOSITORY, elfpatch, process, rogues
+from support.compile import SOURCES, built, cc_text, hollow
 from support.driver import STUB_LIBRARY, full_stub as driver_stub
 from support.hidden import mounted
 from support.layout import Site
+from support.rogues import VANISHED
 from support.wheels import TMS_VERSIONS
 
 import pyresolve
@@ -32,12 +33,9 @@ from pyresolve._check.report import with_expected
 from pyresolve._model import Mode, Origin, Status, Verdict
 from pyresolve._process import helper as _probe
 
-MODES = ("dlopen", "preload")
 SYSTEM_PLACES = "the loader's cache and default directories"
-HANG = 0.3  # seconds for what never ends
 LOADS = {"dlopen": "{} loads", "preload": "{} is preloaded and takes effect"}
 LONE_SURROGATE = chr(0xD800)  # no bytes are decoded to it
-VANISHED = "libpyresolve_vanished.so.1"
 
 # What each rogue comes to, and what the message has to say of it.
 ROGUES = {
@@ -79,9 +77,7 @@ def build(tmp_path):
     """Return a function that compiles a C text, or nothing at all, into a library."""
 
     def build(name, text="", *flags):
-        source = tmp_path / f"{name}.c"
-        source.write_text(f'#include "{rogues.__file__[:-3]}/rogue.h"\n{text}\n')
-        return cc(source, tmp_path / name, *flags)
+        return cc_text(f"{rogues.INCLUDE}{text}\n", tmp_path / name, *flags)
 
     return build
 

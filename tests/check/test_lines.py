@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support import rogues
+from support import MODES, rogues
 from support.lines import (
     CASES,
     ENVIRONMENTS,
-    MODES,
     ROGUES,
     WITHOUT_DRIVER,
     check_line,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from support import REPOSITORY, process, rogues
+from support import AMPLE, HANG, MODES, REPOSITORY, process, rogues
 from support.command import run
-from support.compile import built, cc
-from support.lines import HANG, HANGING, MODES, ROGUES, check_line
-from support.probe_program import AMPLE, EXIT, PROGRAM, answer, probe
+from support.compile import built, cc_text
+from support.lines import HANGING, ROGUES, check_line
+from support.probe_program import EXIT, PROGRAM, answer, probe
 from support.tools import require_tool, require_unshare
 
 import pyresolve
@@ -283,13 +283,9 @@ def test_children_of_its_past(rogue, clean_env, tmp_path):
 
 def test_inherited_descriptors(clean_env, tmp_path):
     """A library sees nothing that the caller has left open."""
-    source = tmp_path / "fds.c"
-    source.write_text(
-        f'#include "{rogues.__file__[:-3]}/rogue.h"\n'
-        "ON_LOAD { for (int fd = 3; fd < 64; fd++) if (fcntl(fd, F_GETFD) >= 0) _exit(fd); }\n"
-    )
-    library = cc(source, tmp_path / "fds.so")
-    with (tmp_path / "fds.c").open() as file:
+    text = "ON_LOAD { for (int fd = 3; fd < 64; fd++) if (fcntl(fd, F_GETFD) >= 0) _exit(fd); }\n"
+    library = cc_text(rogues.INCLUDE + text, tmp_path / "fds.so")
+    with library.open() as file:
         done = subprocess.run(
             [PROGRAM, "check", library],
             capture_output=True,
@@ -357,9 +353,8 @@ ON_LOAD {
 @both_modes
 def test_leaves_no_tracer(clean_env, tmp_path, mode):
     """A library whose process is traced by its own child ends with it, and in time."""
-    source = tmp_path / "traced.c"
-    source.write_text(f'#include "{rogues.__file__[:-3]}/rogue.h"\n{TRACED}')
-    library, pidfile = cc(source, tmp_path / "traced.so"), tmp_path / "pid"
+    library = cc_text(rogues.INCLUDE + TRACED, tmp_path / "traced.so")
+    pidfile = tmp_path / "pid"
     env = {**clean_env, rogues.PIDFILE: str(pidfile)}
     line = f"FAIL timed_out: {HANG:g} s (traced.so)"
     assert probe(library, env=env, mode=mode, timeout=HANG) == answer(line)
@@ -386,10 +381,8 @@ def test_signalled(clean_env, tmp_path, number, mode):
 
     Of a SIGKILL it does not hear: there the library's own process ends with it.
     """
-    source = tmp_path / "lingering.c"
-    source.write_text(f'#include "{rogues.__file__[:-3]}/rogue.h"\n{LINGERING}')
-    own = number == signal.SIGKILL
-    library, pidfile = cc(source, tmp_path / "lingering.so", f"-DOWN={own:d}"), tmp_path / "pid"
+    own, pidfile = number == signal.SIGKILL, tmp_path / "pid"
+    library = cc_text(rogues.INCLUDE + LINGERING, tmp_path / "lingering.so", f"-DOWN={own:d}")
     env = {**clean_env, rogues.PIDFILE: str(pidfile)}
     command = [PROGRAM, "check", "--mode", mode, "--timeout", "60", library]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as started:

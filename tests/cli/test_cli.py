@@ -54,16 +54,7 @@ CRASH = re.compile(r"Traceback|Exception ignored|BrokenPipe")
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory):
     """Return a site where everything is right for CUDA 13."""
-    site = Site(tmp_path_factory.mktemp("ready") / "site-packages").tms().torch()
-    site.cudart(13)
-    return site
-
-
-@pytest.fixture(scope="module")
-def lacking(tmp_path_factory):
-    """Return a site whose torch is built for CUDA 12, where no libcudart.so.12 is."""
-    site = Site(tmp_path_factory.mktemp("lacking") / "site-packages").tms()
-    return site.torch("12.8", "2.9.1+cu128", native=False)
+    return Site(tmp_path_factory.mktemp("ready") / "site-packages").cuda(13)
 
 
 @pytest.fixture

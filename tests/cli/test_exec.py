@@ -12,18 +12,15 @@ from pathlib import Path
 
 import pytest
 from support import process
-from support.command import COMMAND, environment, pyresolve, run
-from support.layout import PRELOAD_STEM, Site
+from support.command import AUDIT, COMMAND, environment, pyresolve, run
+from support.layout import PRELOAD_STEM, TORCHES, Site
 from support.process import cold
 from support.rogues import rogue
 from support.tools import require_tool
 from support.wheels import OLD_CUDART_12
+from support.worker import WORKER, mapped
 
 from pyresolve import UnrepresentablePathError, pick
-
-TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
-SHOW_MAPS = "import json; print(json.dumps(open('/proc/self/maps').read()))"
-AUDIT = "import json, pyresolve; print(json.dumps(pyresolve.audit().to_dict()))"
 
 
 @pytest.fixture(scope="module")
@@ -34,31 +31,16 @@ def sites(tmp_path_factory):
     def site(version="0.0.10", major=13):
         if (version, major) not in made:
             root = tmp_path_factory.mktemp(f"cu{major}") / "site-packages"
-            made[version, major] = Site(root).tms(version).torch(*TORCHES[major])
-            made[version, major].cudart(major)
+            made[version, major] = Site(root).cuda(major, version)
         return made[version, major]
 
     return site
-
-
-@pytest.fixture(scope="module")
-def lacking(tmp_path_factory):
-    """Return a site whose torch is built for CUDA 12, where no libcudart.so.12 is."""
-    site = Site(tmp_path_factory.mktemp("lacking") / "site-packages").tms()
-    return site.torch(*TORCHES[12], native=False)
 
 
 @pytest.fixture
 def good(sites, full_stub):
     """Return an environment in which the verdict is OK."""
     return environment(sites(), libraries=[full_stub])
-
-
-def mapped(text, part):
-    """Return the mapped files, as a child printed its maps, whose name has this part."""
-    lines = [line.split(maxsplit=5) for line in text.splitlines()]
-    paths = {fields[5] for fields in lines if len(fields) > 5}
-    return {path for path in paths if part in os.path.basename(path)}
 
 
 # --- the command's own status
@@ -302,12 +284,11 @@ def test_pip_only_cuda(sites, full_stub, hidden_toolkit, version, major):
 
     script = 'eval "$("$0" env)" && exec "$@"'
     shell = [*hidden_toolkit, require_tool("sh"), "-c", script, COMMAND]
-    done = run([*shell, sys.executable, "-c", SHOW_MAPS], env=env)
+    done = run([*shell, sys.executable, "-c", WORKER], env=env)
     assert (0, "") == (done.returncode, done.stderr)
-    shown = json.loads(done.stdout)
-    assert {str(hook)} == mapped(shown, PRELOAD_STEM)
-    assert {str(runtime)} == mapped(shown, "libcudart")
-    assert {str(full_stub / "libcuda.so.1")} == mapped(shown, "libcuda.so")
+    assert {str(hook)} == mapped(done, PRELOAD_STEM)
+    assert {str(runtime)} == mapped(done, "libcudart")
+    assert {str(full_stub / "libcuda.so.1")} == mapped(done, "libcuda.so")
 
     done = run([*shell, require_tool("sh"), "-c", "exit 5"], env=env)
     assert (5, "") == (done.returncode, done.stderr)
@@ -321,13 +302,11 @@ def test_torchs_runtime_wins_over_library_path(sites, full_stub, tmp_path):
     site = sites(major=12)
     old = Site(tmp_path / "old").cudart(OLD_CUDART_12)
     env = environment(site, libraries=[old, full_stub])
-    bare = run(
-        [sys.executable, "-c", SHOW_MAPS], env={**env, "LD_PRELOAD": f"{site.hook('_cu12')}"}
-    )
-    assert {str(old / "libcudart.so.12")} == mapped(json.loads(bare.stdout), "libcudart")
-    done = pyresolve("exec", "--", sys.executable, "-c", SHOW_MAPS, env=env)
+    bare = run([sys.executable, "-c", WORKER], env={**env, "LD_PRELOAD": f"{site.hook('_cu12')}"})
+    assert {str(old / "libcudart.so.12")} == mapped(bare, "libcudart")
+    done = pyresolve("exec", "--", sys.executable, "-c", WORKER, env=env)
     own = site.cudart_directory(12) / "libcudart.so.12"
-    assert (0, {str(own)}) == (done.returncode, mapped(json.loads(done.stdout), "libcudart"))
+    assert (0, {str(own)}) == (done.returncode, mapped(done, "libcudart"))
 
 
 # --- must show 3: what was preloaded before
@@ -339,11 +318,10 @@ def test_existing_preload_survives_behind_the_hook(sites, full_stub, tmp_path, s
     foo = Path(shutil.copy(rogue("good"), tmp_path / "libfoo.so"))
     env = environment(sites(), libraries=[full_stub, tmp_path])
     env["LD_PRELOAD"] = name = foo.name if spelling == "bare name" else os.fspath(foo)
-    script = f"{SHOW_MAPS}\nimport os; print(json.dumps(os.environ['LD_PRELOAD']))"
-    done = pyresolve("exec", "--", sys.executable, "-c", script, env=env)
-    shown, preload = map(json.loads, done.stdout.splitlines())
+    done = pyresolve("exec", "--", sys.executable, "-c", WORKER, env=env)
+    preload = json.loads(done.stdout)["environ"]["LD_PRELOAD"]
     hook = os.fspath(sites().hook("_cu13"))
-    assert ({str(foo)}, {hook}) == (mapped(shown, "libfoo"), mapped(shown, PRELOAD_STEM))
+    assert ({str(foo)}, {hook}) == (mapped(done, "libfoo"), mapped(done, PRELOAD_STEM))
     assert f"{hook}:{name}" == preload
 
     again = pyresolve("exec", "--", COMMAND, "env", env=env)
@@ -423,13 +401,12 @@ def test_venv_below_a_space(venv_in, full_stub, hidden_toolkit, major):
     """The command works: hook and torch's runtime are mapped."""
     site = venv_in("a b", major)
     env = environment(libraries=[full_stub])
-    words = ["exec", "--python", site.python, "--", site.python, "-c", SHOW_MAPS]
+    words = ["exec", "--python", site.python, "--", site.python, "-c", WORKER]
     done = pyresolve(*words, env=env, prefix=hidden_toolkit)
     assert 0 == done.returncode, done.stderr
-    shown = json.loads(done.stdout)
-    assert {str(site.hook(f"_cu{major}"))} == mapped(shown, PRELOAD_STEM)
+    assert {str(site.hook(f"_cu{major}"))} == mapped(done, PRELOAD_STEM)
     runtime = site.cudart_directory(major) / f"libcudart.so.{major}"
-    assert {str(runtime)} == mapped(shown, "libcudart")
+    assert {str(runtime)} == mapped(done, "libcudart")
 
 
 def test_eval_below_a_space(venv_in, full_stub):
@@ -437,12 +414,11 @@ def test_eval_below_a_space(venv_in, full_stub):
     site = venv_in("a b", 13)
     env = environment(libraries=[full_stub])
     script = 'eval "$("$0" env --python "$1")" && exec "$1" -c "$2"'
-    command = [require_tool("sh"), "-c", script, COMMAND, site.python, SHOW_MAPS]
+    command = [require_tool("sh"), "-c", script, COMMAND, site.python, WORKER]
     done = run(command, env=env)
     assert 0 == done.returncode, done.stderr
-    shown = json.loads(done.stdout)
-    assert {str(site.hook("_cu13"))} == mapped(shown, PRELOAD_STEM)
-    assert {str(site.cudart_directory(13) / "libcudart.so.13")} == mapped(shown, "libcudart")
+    assert {str(site.hook("_cu13"))} == mapped(done, PRELOAD_STEM)
+    assert {str(site.cudart_directory(13) / "libcudart.so.13")} == mapped(done, "libcudart")
 
 
 @pytest.mark.parametrize(
@@ -467,12 +443,11 @@ def test_venv_below_a_semicolon(venv_in, full_stub):
     """LD_PRELOAD can hold it, LD_LIBRARY_PATH cannot: the runtime is preloaded behind the hook."""
     site = venv_in("a;b", 13)
     env = environment(libraries=[full_stub])
-    words = ["exec", "--python", site.python, "--", site.python, "-c", SHOW_MAPS]
+    words = ["exec", "--python", site.python, "--", site.python, "-c", WORKER]
     done = pyresolve(*words, env=env)
     assert 0 == done.returncode, done.stderr
-    shown = json.loads(done.stdout)
-    assert {str(site.hook("_cu13"))} == mapped(shown, PRELOAD_STEM)
-    assert {str(site.cudart_directory(13) / "libcudart.so.13")} == mapped(shown, "libcudart")
+    assert {str(site.hook("_cu13"))} == mapped(done, PRELOAD_STEM)
+    assert {str(site.cudart_directory(13) / "libcudart.so.13")} == mapped(done, "libcudart")
 
 
 # --- several at once

@@ -10,22 +10,18 @@ import textwrap
 
 import pytest
 from support import REPOSITORY
-from support.command import COMMAND, environment, run
-from support.layout import PRELOAD_STEM, Site
+from support.command import AUDIT, COMMAND, environment, run
+from support.layout import PRELOAD_STEM, TORCHES, Site
 from support.process import cold
 from support.tools import require_tool
 
 README = (REPOSITORY / "README.md").read_text()
-AUDIT = "import json, pyresolve; print(json.dumps(pyresolve.audit().to_dict()))"
-TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
 
 
 @pytest.fixture(scope="module", params=[12, 13])
 def node(request, tmp_path_factory):
     """Return a site where CUDA comes from pip alone."""
-    site = Site(tmp_path_factory.mktemp("node") / "site-packages").tms()
-    site.torch(*TORCHES[request.param])
-    site.cudart(request.param)
+    site = Site(tmp_path_factory.mktemp("node") / "site-packages").cuda(request.param)
     return site, request.param
 
 

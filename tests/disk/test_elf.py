@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
-from support import REPOSITORY, elfpatch, process
+from support import elfpatch, process
 from support.compile import cc, workshop
+from support.fuzz import fuzz
 from support.tools import require_tool, require_unshare, unavailable
 
 from native import make_elf
@@ -773,18 +774,8 @@ def test_mutations(library, changes, value, size):
 
 def test_fuzz(tmp_path, library):
     """The fuzzer, under sanitizers, finds nothing in a moment; it is meant to run for longer."""
-    gcc = require_tool("gcc")
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-iquote", REPOSITORY / "native"]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    probe = tmp_path / "probe.c"
-    probe.write_text("int main(void) { return 0; }")
-    if subprocess.run([gcc, *sanitizers, probe, "-o", tmp_path / "probe"], check=False).returncode:
-        unavailable("this gcc has no sanitizers")
-    sources = [REPOSITORY / "native/elf.c", REPOSITORY / "tests/native/fuzz_elf.c"]
-    subprocess.run([gcc, *flags, *sanitizers, *sources, "-o", tmp_path / "fuzz"], check=True)
     (tmp_path / "seed").write_bytes(elf(strings=b"\0n\0", dynamic=[(1, 1)]))
-    command = [tmp_path / "fuzz", "2", library, tmp_path / "seed"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = fuzz(tmp_path, "elf", "elf.c", "2", library, tmp_path / "seed")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support import REPOSITORY
 from support.compile import built
-from support.tools import require_tool, unavailable
+from support.fuzz import fuzz
 
-NATIVE = Path(__file__).parents[2] / "native"
-FUZZER = Path(__file__).with_name("fuzz_loader_text.c")
+NATIVE = REPOSITORY / "native"
 
 
 class Text(ctypes.Structure):
@@ -597,17 +595,5 @@ def test_driver_symbols(native, name, expected):
 
 def test_fuzz(tmp_path):
     """60,000 texts under sanitizers: whatever the paths are, the fields are parts of the text."""
-    gcc = require_tool("gcc")
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-iquote", NATIVE]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    probe = tmp_path / "probe.c"
-    probe.write_text("int main(void) { return 0; }")
-    if subprocess.run([gcc, *sanitizers, probe, "-o", tmp_path / "probe"], check=False).returncode:
-        unavailable("this gcc has no sanitizers")
-    command = [gcc, *flags, *sanitizers, NATIVE / "loader_text.c", FUZZER, "-o", tmp_path / "fuzz"]
-    subprocess.run(command, check=True)
-    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(
-        [tmp_path / "fuzz", "0"], capture_output=True, text=True, check=False, env=env
-    )
+    done = fuzz(tmp_path, "loader_text", "loader_text.c", "0")
     assert (0, "60000 executions\n", "") == (done.returncode, done.stdout, done.stderr)

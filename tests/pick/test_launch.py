@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support import process
+from support.command import run
 from support.compile import SOURCES, built, hollow
 from support.layout import PRELOAD_STEM, Site, fake_cudart
 from support.process import cold
 from support.wheels import OLD_CUDART_12
+from support.worker import mapped, worker_command
 
 from pyresolve import NotLoadableError, UnrepresentablePathError, Verdict, pick
 
@@ -42,31 +43,6 @@ def widen(directory):
     return directory
 
 
-# Preloaded, as a worker: it imports torch's CUDA library and tells what it is made of then.
-WORKER = """
-import ctypes, json, os, sys
-
-class Info(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
-                ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
-
-def owner(name):
-    symbol = getattr(process, name, None)
-    if symbol is None:
-        return None
-    info = Info()
-    process.dladdr(ctypes.cast(symbol, ctypes.c_void_p), ctypes.byref(info))
-    return os.fsdecode(info.file)
-
-for library in sys.argv[1:]:
-    ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
-process = ctypes.CDLL(None)
-with open("/proc/self/maps") as maps:
-    mapped = {line.split(maxsplit=5)[5].rstrip() for line in maps if "/" in line}
-print(json.dumps([sorted(mapped), owner("cudaMalloc"), owner("cudaFree"), owner("cudaMemcpy")]))
-"""
-
-
 def identity(path):
     """Return what makes a file the same, whatever its path."""
     status = os.stat(path)
@@ -77,16 +53,12 @@ class Worker:
     """A child that was started with a change and has imported torch's library, if there is one."""
 
     def __init__(self, environ, change, torch=None):
-        command = [sys.executable, "-I", "-S", "-c", WORKER, *([torch] if torch else [])]
-        done = subprocess.run(
-            command, env={**environ, **change}, capture_output=True, text=True, check=False
-        )
+        done = run(worker_command(*([torch] if torch else [])), env={**environ, **change})
         assert (done.returncode, done.stderr) == (0, "")
-        mapped, *owners = json.loads(done.stdout)
-        self.mapped = {identity(path) for path in mapped}
-        self.runtimes = {
-            identity(path) for path in mapped if os.path.basename(path).startswith("libcudart.so")
-        }
+        told = json.loads(done.stdout)
+        self.mapped = set(map(identity, told["mapped"]))
+        self.runtimes = set(map(identity, mapped(done, "libcudart.so")))
+        owners = told["owners"].values()
         self.malloc, self.free, self.memcpy = (owner and identity(owner) for owner in owners)
 
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 from support import REPOSITORY, process
 from support.compile import SOURCES, built, hollow
-from support.tools import require_tool, unavailable
+from support.fuzz import fuzz
+from support.tools import require_tool
 
 from pyresolve import _native
 from pyresolve._check.explain import _trace
@@ -530,23 +531,8 @@ def test_leaves_nothing(rogue):
 
 def test_fuzz(tmp_path):
     """The fuzzer, under sanitizers, finds nothing in a moment; it is meant to run for longer."""
-    gcc = require_tool("gcc")
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-iquote", REPOSITORY / "native"]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    probe = tmp_path / "probe.c"
-    probe.write_text("int main(void) { return 0; }")
-    if subprocess.run([gcc, *sanitizers, probe, "-o", tmp_path / "probe"], check=False).returncode:
-        unavailable("this gcc has no sanitizers")
-    sources = [REPOSITORY / "native/probe.c", REPOSITORY / "tests/native/fuzz_wire.c"]
-    subprocess.run([gcc, *flags, *sanitizers, *sources, "-o", tmp_path / "fuzz"], check=True)
-    command = [tmp_path / "fuzz", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain())
+    done = fuzz(tmp_path, "wire", "probe.c", "2")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def plain():
-    """Return this environment without what only concerns this interpreter."""
-    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
 def test_import_is_cheap():

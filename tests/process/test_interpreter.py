@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import elfpatch, process
 from support.command import environment, pyresolve, run
-from support.layout import PRELOAD_STEM, Site
+from support.layout import PRELOAD_STEM, TORCHES, Site
 from support.process import cold
 from support.rogues import rogue
 
@@ -35,7 +35,7 @@ def plain(tmp_path_factory):
 def workers(tmp_path_factory):
     """Return virtual environments for CUDA 12 and 13, each with all it needs."""
     made = {}
-    for major, torch in ((12, ("12.8", "2.9.1+cu128")), (13, ("13.0", "2.9.1+cu130"))):
+    for major, torch in TORCHES.items():
         made[major] = Site.in_venv(tmp_path_factory.mktemp(f"cu{major}") / "venv")
         made[major].tms().torch(*torch).cudart(major)
     return made

@@ -12,14 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from support import TESTS, process, rogues
-from support.compile import built, cc, workshop
+from support import MODES, TESTS, process, rogues
+from support.compile import built, built_text
 from support.driver import CUINIT_MARKER
 
 from pyresolve import check
 from pyresolve._model import Status
 
-MODES = ("dlopen", "preload")
 INTERPOSE = TESTS / "native" / "interpose.c"
 HANGING = "sleep_ignoring_sigterm"
 
@@ -371,30 +370,24 @@ def test_descriptors_of_the_caller_stay_here(build_lister, tmp_path, mode):
 @pytest.fixture(scope="session")
 def build_lister():
     """Return a library that says which descriptors it finds, and ends."""
-    source = rogues.__file__.replace(".py", "/rogue.h")
-    return made(
-        "lister",
-        f"""
-        #include "{source}"
-        ON_LOAD {{
+    text = """
+        ON_LOAD {
             char from[64], to[256];
-            for (int fd = 0; fd < 1024; fd++) {{
+            for (int fd = 0; fd < 1024; fd++) {
                 snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
                 ssize_t n = readlink(from, to, sizeof to);
                 if (n > 0)
                     fprintf(stderr, "%d=%.*s ", fd, (int)n, to);
-            }}
+            }
             _exit(5);
-        }}
-        """,
-    )
+        }
+    """
+    return made("lister", text)
 
 
 def made(name, text):
-    """Compile a C text once per run."""
-    source = workshop() / f"{name}.c"
-    source.write_text(text)
-    return cc(source, workshop() / f"{name}.so", "-w", "-ldl")
+    """Compile a C text like a rogue, once per run."""
+    return built_text(f"{rogues.INCLUDE}{text}", f"{name}.so", "-w", "-ldl")
 
 
 @both_modes
@@ -532,14 +525,13 @@ def test_death_of_the_caller(hanging_caller, rogue, death, mode):
 
 
 FORKING = """
-    #include "{header}"
-    ON_LOAD {{
+    ON_LOAD {
         pid_t pid = fork();
         if (pid == 0)
             for (;;) pause();
         rogue_write_pid((int)pid);
         for (;;) pause();
-    }}
+    }
 """
 
 
@@ -547,7 +539,7 @@ FORKING = """
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_what_the_target_started_ends_too(hanging_caller, tmp_path, end, mode):
     """Neither Ctrl-C nor the caller's death leaves a process that the target had started."""
-    library = made("forking", FORKING.format(header=rogues.__file__.replace(".py", "/rogue.h")))
+    library = made("forking", FORKING)
     pidfile = tmp_path / "pid"
     caller, _ = hanging_caller(library, mode, {rogues.PIDFILE: pidfile})
     assert process.poll(lambda: pidfile.exists() and pidfile.read_text().endswith("\n"))
@@ -600,13 +592,13 @@ def interposed():
     return environment
 
 
-SLOW = '#include "{header}"\nON_LOAD {{ usleep(40000); }}'
+SLOW = "ON_LOAD { usleep(40000); }"
 
 
 @both_modes
 def test_answer_that_comes_between_two_looks(interposed, mode):
     """A helper that ends after poll saw nothing and before it is looked for has still answered."""
-    library = made("slow", SLOW.format(header=rogues.__file__.replace(".py", "/rogue.h")))
+    library = made("slow", SLOW)
     code = """
         report = pyresolve.check(sys.argv[2], mode=sys.argv[3], environ={})
         print(json.dumps(report.status.name))

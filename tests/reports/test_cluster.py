@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import pickle
 import shlex
 import shutil
-import textwrap
 from pathlib import Path
 
 import pytest
 from support.command import COMMAND, environment, pyresolve, run
-from support.compile import built, workshop
+from support.compile import built_text
 from support.layout import PRELOAD_STEM, Site
 from support.process import cold
 from support.rogues import rogue
 from support.tools import require_tool
+from support.worker import WORKER
 
 from pyresolve import (
     InterpreterError,
@@ -35,31 +34,13 @@ from pyresolve import (
     pick,
 )
 
-TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
-# What a worker tells about itself: the files that it has mapped, and its variables.
-WORKER = """
-import json, os
-with open("/proc/self/maps") as maps:
-    mapped = sorted({line.split(maxsplit=5)[5].rstrip() for line in maps if "/" in line})
-print(json.dumps({"mapped": mapped, "environ": dict(os.environ)}))
-"""
-
-
-@functools.cache
-def library(name, text):
-    """Compile a C text once per run."""
-    source = workshop() / f"{name}.c"
-    source.write_text(textwrap.dedent(text))
-    return built(source, f"{name}.so")
-
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
     """Return the virtual environments of two nodes: the head's CUDA is 12, the worker's is 13."""
     made = {}
-    for major, torch in TORCHES.items():
-        made[major] = Site.in_venv(tmp_path_factory.mktemp(f"node{major}") / "venv")
-        made[major].tms().torch(*torch).cudart(major)
+    for major in (12, 13):
+        made[major] = Site.in_venv(tmp_path_factory.mktemp(f"node{major}") / "venv").cuda(major)
     return made
 
 
@@ -278,7 +259,7 @@ REPORT_55 = (
 @pytest.fixture
 def allocator(tmp_path):
     """Return an allocator that is to be preloaded."""
-    return Path(shutil.copy(library("tcmalloc", ALLOCATOR), tmp_path / "libtcmalloc.so.4"))
+    return Path(shutil.copy(built_text(ALLOCATOR, "tcmalloc.so"), tmp_path / "libtcmalloc.so.4"))
 
 
 @pytest.mark.report(*REPORT_55)
@@ -369,7 +350,8 @@ def test_like_r55_relative_preload_in_another_working_directory(
 def test_like_r55_allocator_that_defines_the_hooks_symbols(nodes, full_stub, tmp_path):
     """A profiler in LD_PRELOAD defines cudaMalloc itself; behind the hook it takes nothing away."""
     profiler = tmp_path / "libprofiler.so"
-    shutil.copy(library("profiler", "int cudaMalloc(void **p) { (void)p; return 1; }"), profiler)
+    text = "int cudaMalloc(void **p) { (void)p; return 1; }"
+    shutil.copy(built_text(text, "profiler.so"), profiler)
     node = {**environment(libraries=[full_stub]), "LD_PRELOAD": str(profiler)}
     choice = pick(python=nodes[13].python, environ=node)
     assert (Verdict.OK, f"{choice}:{profiler}") == (choice.verdict, choice.env(node)["LD_PRELOAD"])

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,7 @@ from support.compile import SOURCES, built, hollow
 from support.layout import Site, fake_cudart
 from support.process import cold
 from support.wheels import TMS
-
-# It opens torch's CUDA library as torch does, and names the hooks and runtimes it is made of then.
-WORKER = """
-import ctypes, json, os, sys
-for library in sys.argv[1:]:
-    ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
-with open("/proc/self/maps") as maps:
-    paths = {line.split(maxsplit=5)[5].rstrip() for line in maps if "/" in line}
-names = [os.path.basename(path) for path in paths]
-print(json.dumps(sorted(n for n in names if n.startswith("libcudart") or "_hook_" in n)))
-"""
+from support.worker import mapped, worker_command
 
 
 class Host:
@@ -41,8 +30,7 @@ class Host:
         self.hidden = hidden
         self.env = environment(site, libraries=libraries)
         torch = site / "torch/lib/libc10_cuda.so"
-        self.worker = [sys.executable, "-I", "-S", "-c", WORKER]
-        self.worker += [os.fspath(torch)] if torch.exists() else []
+        self.worker = worker_command(*([torch] if torch.exists() else []))
 
     def start(self, hook, command=()):
         """Preload a hook without asking anybody, and start the worker or another command."""
@@ -53,7 +41,7 @@ class Host:
         """Start the worker with pyresolve; return the names of the hooks and runtimes in it."""
         done = pyresolve("exec", "--", *self.worker, env=self.env, prefix=self.hidden)
         assert (0, "") == (done.returncode, done.stderr)
-        return json.loads(done.stdout)
+        return names(done)
 
     def pick(self, *options):
         """Return the choice, or the error, as plain data."""
@@ -70,6 +58,11 @@ class Host:
             last = label or last
             rows.append((last, text))
         return rows
+
+
+def names(done):
+    """Return the names of the hooks and runtimes that a worker had mapped."""
+    return sorted(map(os.path.basename, mapped(done, "libcudart", "_hook_")))
 
 
 @pytest.fixture
@@ -283,7 +276,7 @@ def test_r09_newer_runtime_beside_torchs(site, host, says):
     runtimes = site.cudart(12), site.cudart(13)
     highest = host(*runtimes).start(site.hook("_cu13"))
     assert 0 == highest.returncode  # loadable is not right: two runtimes in one process
-    assert ["libcudart.so.12", "libcudart.so.13"] == json.loads(highest.stdout)[:2]
+    assert ["libcudart.so.12", "libcudart.so.13"] == names(highest)[:2]
 
     host = host()
     assert ["libcudart.so.12", site.hook("_cu12").name] == host.exec()

@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from support import elfpatch
 from support.command import COMMAND, environment, pyresolve, run
-from support.compile import cc, hollow
+from support.compile import cc_text, hollow
 from support.driver import full_stub as driver_stub
 from support.hidden import mounted
 from support.layout import PRELOAD_STEM, Site, fake_cudart
 from support.process import cold, poll
 from support.tools import find_tool, require_tool, unavailable
+from support.worker import mapped, worker_command
 
 from pyresolve import (
     InterpreterError,
@@ -39,16 +40,13 @@ from pyresolve import (
 
 MAJOR = 99  # a CUDA that no machine has installed: only what a test lays down is found
 CUDART = f"libcudart.so.{MAJOR}"
-SHOW_MAPS = "print(open('/proc/self/maps').read())"
-PYTHON = [sys.executable, "-I", "-S", "-c", SHOW_MAPS]
+PYTHON = worker_command()
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
     """Return a site with the real hooks, torch for CUDA 13 and its runtime from pip."""
-    site = Site(tmp_path_factory.mktemp("node") / "site-packages").tms().torch()
-    site.cudart(13)
-    return site
+    return Site(tmp_path_factory.mktemp("node") / "site-packages").cuda(13)
 
 
 @pytest.fixture
@@ -66,18 +64,9 @@ def build(tmp_path):
     """Return a function that compiles a C text into a library."""
 
     def compiled(name, text, *flags):
-        source = tmp_path / f"{name}.c"
-        source.write_text(text)
-        return cc(source, tmp_path / name, *flags)
+        return cc_text(text, tmp_path / name, *flags)
 
     return compiled
-
-
-def mapped(done, *parts):
-    """Return the mapped files, as a child printed its maps, whose name has one of these parts."""
-    lines = [line.split(maxsplit=5) for line in done.stdout.splitlines()]
-    paths = {fields[5] for fields in lines if len(fields) > 5}
-    return {path for path in paths if any(part in os.path.basename(path) for part in parts)}
 
 
 def program(env, **preload):

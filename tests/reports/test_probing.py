@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import textwrap
 import zipfile
 
 import pytest
+from support import MODES
 from support.command import environment, pyresolve, run
-from support.compile import SOURCES, built, workshop
+from support.compile import SOURCES, built, built_text
 from support.driver import CUINIT_MARKER
 from support.hidden import mounted
 from support.layout import Site, fake_cudart
@@ -22,16 +21,6 @@ from support.rogues import rogue
 from support.tools import require_tool
 
 from pyresolve import InterpreterError, NotLoadableError, Verdict, check, pick
-
-MODES = ("dlopen", "preload")
-
-
-@functools.cache
-def library(name, text, *flags):
-    """Compile a C text once per run."""
-    source = workshop() / f"{name}.c"
-    source.write_text(textwrap.dedent(text))
-    return built(source, f"{name}.so", *flags)
 
 
 def started(preload, *, timeout=20.0):
@@ -269,7 +258,7 @@ def test_r48_fifty_threads_that_allocate():
         ]
         print(json.dumps(wrong))
     """
-    assert [] == cold(code, library("crowd", CROWD), rogue("good"), rogue("segfault"))
+    assert [] == cold(code, built_text(CROWD, "crowd.so"), rogue("good"), rogue("segfault"))
 
 
 @pytest.mark.report(*REPORT_48)
@@ -315,7 +304,7 @@ def test_like_r48_fork_handler_that_hangs():
         modes = "dlopen", "preload"
         print(json.dumps([pyresolve.check(good, mode=m, timeout=60).status.name for m in modes]))
     """
-    arguments = library("fork_handler", handler), rogue("good")
+    arguments = built_text(handler, "fork_handler.so"), rogue("good")
     assert ["LOADABLE", "LOADABLE"] == cold(code, *arguments, timeout=30)
 
 
@@ -393,7 +382,7 @@ def test_like_r49_nobody_opens_nvml(site, full_stub, tmp_path):
     """
     directory = tmp_path / "driver"
     shutil.copytree(full_stub, directory)
-    shutil.copy(library("nvml", nvml), directory / "libnvidia-ml.so.1")
+    shutil.copy(built_text(nvml, "nvml.so"), directory / "libnvidia-ml.so.1")
     site.tms().torch("13.0").cudart(13)
     marker, control = tmp_path / "opened", tmp_path / "control"
     env = environment(site, libraries=[directory])
@@ -421,7 +410,7 @@ def test_like_r49_torch_library_that_initialises_the_driver(site, full_stub, tmp
     directory = site.tms().torch("13.0").cudart(13)
     links = full_stub / "libcuda.so.1", directory / "libcudart.so.13"
     places = "-Wl,--disable-new-dtags", f"-Wl,-rpath,{directory}"
-    shutil.copy(library("eager", eager, *links, *places), site / "torch/lib/libc10_cuda.so")
+    shutil.copy(built_text(eager, "eager.so", *links, *places), site / "torch/lib/libc10_cuda.so")
     marker = tmp_path / "cuInit"
     env = {**environment(site, libraries=[full_stub]), CUINIT_MARKER: str(marker)}
     code = """
@@ -528,7 +517,7 @@ def test_like_r51_library_that_speaks_like_the_loader(words, mode):
             fputs("{text}\\n", stderr);
         }}
     """
-    report = check(library(f"speaks_{words}", source), mode=mode)
+    report = check(built_text(source, f"speaks_{words}.so"), mode=mode)
     assert ("LOADABLE", ()) == (report.status.name, report.missing)
 
 
@@ -547,7 +536,7 @@ def test_like_r51_library_that_gives_up_with_a_dlerror(mode, says):
             }
         }
     """
-    path = library("gives_up", source, "-ldl")
+    path = built_text(source, "gives_up.so", "-ldl")
     report = check(path, mode=mode)
     assert "EXITED" == report.status.name
     assert f"{path} ended with exit status 1" in says(report.message)
@@ -625,7 +614,7 @@ def test_r52_crash_leaves_no_core(tmp_path, mode):
         resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
         print(json.dumps(pyresolve.check(sys.argv[1], mode=sys.argv[2]).message))
     """
-    said = cold(code, library("dumps", source), mode, cwd=tmp_path)
+    said = cold(code, built_text(source, "dumps.so"), mode, cwd=tmp_path)
     assert "having said: dumps are off" in said
     assert [] == os.listdir(tmp_path)
 
@@ -684,7 +673,7 @@ def test_like_r52_library_that_becomes_another_program(mode, says):
             execl("/bin/sh", "sh", "-c", "exit 0", (char *)NULL);
         }
     """
-    path = library("becomes", source)
+    path = built_text(source, "becomes.so")
     report = check(path, mode=mode)
     assert "EXITED" == report.status.name
     assert f"{path} ended with exit status 0" in says(report.message)
@@ -700,7 +689,7 @@ def test_like_r52_load_that_the_kernel_ends(mode, says):
             raise(SIGKILL);
         }
     """
-    path = library("killed", source)
+    path = built_text(source, "killed.so")
     report = check(path, mode=mode)
     assert "CRASHED" == report.status.name
     assert f"{path} died of SIGKILL" in says(report.message)

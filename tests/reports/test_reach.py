@@ -24,6 +24,7 @@ from support.layout import Site, fake_cudart
 from support.process import cold
 from support.tools import require_tool
 from support.wheels import OLD_CUDART_12
+from support.worker import WORKER, mapped, with_part, worker_command
 
 import pyresolve
 from pyresolve._disk import cuda as _runtime, elf as _elf
@@ -48,19 +49,6 @@ CHECK = """
     roots, environ, path = map(json.loads, sys.argv[1:])
     sys.path[:0] = roots
     print(json.dumps(report_dict(pyresolve.check(path, mode="preload", environ=environ))))
-"""
-# A worker that opens libraries, as an import of torch would, and tells what it is made of then.
-WORKER = """
-import ctypes, json, os, sys
-for library in sys.argv[1:]:
-    ctypes.CDLL(library)
-with open("/proc/self/maps") as maps:
-    mapped = sorted({line.split(maxsplit=5)[5].rstrip() for line in maps if "/" in line})
-version = ctypes.c_int()
-process = ctypes.CDLL(None)
-if hasattr(process, "cudaRuntimeGetVersion"):
-    process.cudaRuntimeGetVersion(ctypes.byref(version))
-print(json.dumps([version.value, mapped]))
 """
 
 
@@ -104,22 +92,16 @@ class Host:
 
     def worker(self, environ, *libraries, cwd="/"):
         """Start a worker; return the version of its CUDA runtime, and the files it maps."""
-        command = [sys.executable, "-I", "-S", "-c", WORKER, *libraries]
-        done = self.run(*command, environ=environ, cwd=cwd)
+        done = self.run(*worker_command(*libraries), environ=environ, cwd=cwd)
         assert (0, "") == (done.returncode, done.stderr)
-        version, mapped = json.loads(done.stdout)
-        return version, set(mapped)
+        told = json.loads(done.stdout)
+        return told["version"], set(told["mapped"])
 
 
 @pytest.fixture
 def host(clean_env, hidden_toolkit):
     """Return a machine whose system has no CUDA toolkit."""
     return Host(hidden_toolkit, clean_env)
-
-
-def libraries(mapped, part):
-    """Return the mapped files whose name has this part."""
-    return {path for path in mapped if part in os.path.basename(path)}
 
 
 def conda(directory, *sources, lib="lib"):
@@ -150,7 +132,7 @@ def test_r17_runtime_in_the_pip_tree_only(site, host, full_stub, says):
     assert ("ok", []) == (answer["verdict"], answer["warnings"])
     version, mapped = host.worker({**environ, **answer["env"]})
     assert 13000 == version
-    assert {str(hook)} == libraries(mapped, "torch_memory_saver")
+    assert {str(hook)} == with_part(mapped, "torch_memory_saver")
 
 
 @pytest.mark.report(
@@ -175,10 +157,9 @@ def test_r19_one_directory_for_each_wheel(tmp_path, host, full_stub):
     command = [COMMAND, "exec", "--", sys.executable, "-c", WORKER]
     done = host.run(*command, environ=environ)
     assert (0, "") == (done.returncode, done.stderr)
-    version, mapped = json.loads(done.stdout)
-    assert 13000 == version
-    assert {f"{directory}/libcudart.so.13"} == libraries(mapped, "libcudart")
-    assert {str(roots["a"].hook("_cu13"))} == libraries(mapped, "torch_memory_saver")
+    assert 13000 == json.loads(done.stdout)["version"]
+    assert {f"{directory}/libcudart.so.13"} == mapped(done, "libcudart")
+    assert {str(roots["a"].hook("_cu13"))} == mapped(done, "torch_memory_saver")
 
 
 @pytest.mark.report("jax-ml/jax#17497", "jax-ml/jax#28929", "PaddlePaddle/Paddle#78285")
@@ -200,7 +181,7 @@ def test_r20_stale_toolkit_of_a_module_file(site, tmp_path, host, full_stub):
     opened = "libcudart.so.12", site / "torch/lib/libc10_cuda.so"  # what is linked later follows
     version, mapped = host.worker({**environ, **answer["env"]}, *opened)
     assert 12080 == version
-    assert {f"{directory}/libcudart.so.12"} == libraries(mapped, "libcudart")
+    assert {f"{directory}/libcudart.so.12"} == with_part(mapped, "libcudart")
 
 
 @pytest.mark.report("NVIDIA/cuda-python#763", "NVIDIA/cuda-python#839", "NVIDIA/cuda-python#919")
@@ -224,7 +205,7 @@ def test_r21_conda_before_the_system(site, tmp_path, host, full_stub, lib, syste
     assert (str(site.hook("_cu12")), "ok") == (answer["path"], answer["verdict"])
     version, mapped = host.worker({**environ, **answer["env"]})
     assert 12080 == version
-    assert {f"{prefix}/libcudart.so.12"} == libraries(mapped, "libcudart")
+    assert {f"{prefix}/libcudart.so.12"} == with_part(mapped, "libcudart")
 
 
 @pytest.mark.report(
@@ -248,7 +229,7 @@ def test_r23_forward_compatibility_copy(site, tmp_path, host, says, first):
     assert f"{directory}:{environ['LD_LIBRARY_PATH']}" == answer["env"]["LD_LIBRARY_PATH"]
     assert f"{order[0]}/libcuda.so.1" == answer["driver"]["path"]
     _, mapped = host.worker({**environ, **answer["env"]})
-    assert {f"{order[0]}/libcuda.so.1"} == libraries(mapped, "libcuda.so")
+    assert {f"{order[0]}/libcuda.so.1"} == with_part(mapped, "libcuda.so")
     if first == "host":
         assert [] == answer["warnings"]
         return
@@ -282,7 +263,7 @@ def test_r24_driver_of_wsl(site, clean_env, monkeypatch, wsl):
     assert str(wsl) in change["LD_LIBRARY_PATH"].split(":")
     assert (hook, pyresolve.Verdict.OK) == (choice.path, choice.verdict)
     _, mapped = host.worker({**environ, **change})
-    assert {str(wsl / "libcuda.so.1")} == libraries(mapped, "libcuda.so")
+    assert {str(wsl / "libcuda.so.1")} == with_part(mapped, "libcuda.so")
     assert {} == choice.env({**environ, **change})
 
 
@@ -454,7 +435,7 @@ def test_r28_library_path_of_the_container(site, tmp_path, host):
     answer = host.pick(site, environ=environ)
     assert f"{directory}:{environ['LD_LIBRARY_PATH']}" == answer["env"]["LD_LIBRARY_PATH"]
     _, mapped = host.worker({**environ, **answer["env"]})
-    assert {f"{libs}/libcuda.so.1"} == libraries(mapped, "libcuda.so")
+    assert {f"{libs}/libcuda.so.1"} == with_part(mapped, "libcuda.so")
 
 
 def test_like_r28_spelling_of_what_was_there(site, host, full_stub):
@@ -483,7 +464,7 @@ def test_r29_empty_runtime_before_the_good_one(site, tmp_path, host, full_stub):
     assert "ok" == answer["verdict"]
     version, mapped = host.worker({**environ, **answer["env"]})
     assert 12080 == version
-    assert {f"{directory}/libcudart.so.12"} == libraries(mapped, "libcudart")
+    assert {f"{directory}/libcudart.so.12"} == with_part(mapped, "libcudart")
 
 
 @pytest.mark.report("ollama/ollama#9069")
@@ -561,7 +542,7 @@ def test_r31_shell_beside_a_conda_prefix(site, host, fragile, full_stub, says, v
     assert "ok" == answer["verdict"]
     final = {**environ, **answer["env"]}
     version, mapped = host.worker(final)
-    assert (12080, {f"{fragile}/libcudart.so.12"}) == (version, libraries(mapped, "libcudart"))
+    assert (12080, {f"{fragile}/libcudart.so.12"}) == (version, with_part(mapped, "libcudart"))
     done = host.run(*shell, environ=final)
     if str(fragile) in final["LD_LIBRARY_PATH"].split(":"):
         # torch_memory_saver before 0.0.10 takes no second preload: there is no narrower way.
@@ -773,7 +754,7 @@ def test_like_r32_relative_element(site, tmp_path, host, full_stub, says, elemen
     final = {**environ, **answer["env"]}
     version, mapped = host.worker(final, cwd="/")  # as Ray, systemd and cron do
     assert 13000 == version
-    assert {f"{directory}/libcudart.so.13"} == libraries(mapped, "libcudart")
+    assert {f"{directory}/libcudart.so.13"} == with_part(mapped, "libcudart")
 
 
 def test_like_r25_driver_of_the_package_is_none(site, host, says):

@@ -16,7 +16,6 @@ from ray.cluster_utils import Cluster
 from support.layout import Site
 
 PLUGIN = {"RAY_RUNTIME_ENV_PLUGINS": '[{"class": "pyresolve.ray.PreloadPlugin"}]'}
-TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
 
 # No report to Ray's makers, and no FutureWarning about a variable that concerns GPUs.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -24,9 +23,7 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": 
 
 def cuda_site(root: Path, major: int) -> Site:
     """Return a site-packages with the hook, and a torch and a runtime of this CUDA major."""
-    site = Site(root).tms().torch(*TORCHES[major])
-    site.cudart(major)
-    return site
+    return Site(root).cuda(major)
 
 
 def environment(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("pyresolve")
+AUDIT = "import json, pyresolve; print(json.dumps(pyresolve.audit().to_dict()))"
 
 
 def pyresolve(

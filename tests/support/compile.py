@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import textwrap
 from pathlib import Path
 
 from support.tools import find_tool, require_tool
@@ -28,6 +29,13 @@ def cc(source: Path, output: Path, *flags: str | os.PathLike[str]) -> Path:
     return output
 
 
+def cc_text(text: str, output: Path, *flags: str | os.PathLike[str]) -> Path:
+    """Compile like `cc`, a text that is put beside the library."""
+    source = output.with_name(f"{output.name}.c")
+    source.write_text(textwrap.dedent(text))
+    return cc(source, output, *flags)
+
+
 @functools.cache
 def workshop() -> Path:
     """Return this run's directory for shared build products; it goes when the run ends."""
@@ -45,6 +53,12 @@ def _remove(path: Path, owner: int) -> None:
 def built(source: Path, name: str, *flags: str | os.PathLike[str]) -> Path:
     """Compile like `cc`, once per run for the same flags, into a directory of its own."""
     return cc(source, Path(tempfile.mkdtemp(dir=workshop())) / name, *flags)
+
+
+@functools.cache
+def built_text(text: str, name: str, *flags: str | os.PathLike[str]) -> Path:
+    """Compile like `cc_text`, once per run for the same text and flags."""
+    return cc_text(text, Path(tempfile.mkdtemp(dir=workshop())) / name, *flags)
 
 
 def hollow(soname: str) -> Path:

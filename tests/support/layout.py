@@ -14,6 +14,9 @@ from support.wheels import CUDART_VERSIONS, TMS, cudart_wheel, unpack, wheel
 
 PRELOAD_STEM = "torch_memory_saver_hook_mode_preload"
 
+# By CUDA major: what torch says of itself.
+TORCHES = {12: ("12.8", "2.9.1+cu128"), 13: ("13.0", "2.9.1+cu130")}
+
 _TORCH_VERSION_PY = """\
 from typing import Optional
 
@@ -140,6 +143,11 @@ class Site:
                 needed = fake_cudart(major), c10
                 soname = f"-Wl,-soname,{name}"
                 shutil.copy(built(SOURCES / "c10_cuda.c", name, *needed, soname, *flags), lib)
+        return self
+
+    def cuda(self, major: int, tms: str = "0.0.10") -> Site:
+        """Install the hook, and a torch and a runtime of this CUDA major."""
+        self.tms(tms).torch(*TORCHES[major]).cudart(major)
         return self
 
     def only(self, pattern: str) -> Site:

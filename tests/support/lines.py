@@ -17,19 +17,14 @@ from pathlib import Path
 
 from pyresolve import check
 from pyresolve._check.line import summary, summary_line
-from support import elfpatch
-from support.compile import SOURCES, built, cc, hollow, workshop
+from support import AMPLE, HANG, MODES, elfpatch
+from support.compile import SOURCES, built, cc, cc_text, hollow, workshop
 from support.driver import STUB_LIBRARY, full_stub
 from support.hidden import hidden_toolkit, mounted
 from support.layout import Site, fake_cudart
 from support.process import cold
-from support.rogues import rogue
+from support.rogues import VANISHED, rogue
 from support.tools import require_tool
-
-MODES = ("dlopen", "preload")
-HANG = 0.3  # seconds for a check that does not end by itself
-AMPLE = 30.0  # seconds for one that does, also on a busy machine
-VANISHED = "libpyresolve_vanished.so.1"
 
 Line = tuple[str, str]  # with dlopen, as a preload
 
@@ -379,9 +374,7 @@ def _compiled(name: str, text: str, *flags: str | Path) -> Make:
 
 
 def _compile(here: Path, name: str, text: str = "", *flags: str | Path) -> Path:
-    source = here / f"{name}.c"
-    source.write_text(text)
-    return cc(source, here / name, *flags)
+    return cc_text(text, here / name, *flags)
 
 
 def _user(change: Callable[[Path, Path], object]) -> Make:

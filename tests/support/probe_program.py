@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from support import AMPLE
 from support.command import run
 
 PROGRAM = os.environ.get("PYRESOLVE_TEST_PROBE") or Path(sys.executable).with_name(
     "pyresolve-probe"
 )
 EXIT = {"OK": 0, "FAIL": 1, "UNKNOWN": 3}
-AMPLE = 30.0  # seconds for a check that ends by itself, also on a busy machine
 
 
 def probe(

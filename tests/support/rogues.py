@@ -11,7 +11,10 @@ from support.elfpatch import bump_version
 
 PIDFILE = "ROGUE_PIDFILE"  # names a file; rogues that leave a process behind put its pid there
 
+VANISHED = "libpyresolve_vanished.so.1"  # what `missing_needed` needs and nobody has
+
 _SOURCES = Path(__file__).with_name("rogues")
+INCLUDE = f'#include "{_SOURCES / "rogue.h"}"\n'  # for a text that is compiled like them
 _FLAGS = {
     "bind_now": ["-Wl,-z,now"],
     "good_libm": ["-lm"],
@@ -19,7 +22,7 @@ _FLAGS = {
 }
 # What is linked against, and lies in no directory that the loader looks into.
 _OUT_OF_REACH = {
-    "missing_needed": "libpyresolve_vanished.so.1",
+    "missing_needed": VANISHED,
     "musl": f"libc.musl-{platform.machine()}.so.1",
 }
 
