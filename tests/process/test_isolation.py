@@ -185,7 +185,7 @@ STRESS = """
 """
 
 
-def stress(before, run, *, threads=32, checks=100, timeout=300):
+def stress(before, run, *, threads=32, checks=200, timeout=300):
     """Run the mix in threads; return what was wrong, and what is left when all is over."""
     code = textwrap.dedent(STRESS) + textwrap.dedent(before)
     code += textwrap.dedent("""
@@ -216,7 +216,7 @@ EXACT = [[], [[], [], 0]]
 
 def test_threads():
     """32 threads, 200 checks each, while others allocate and dlopen: every status is exact."""
-    assert EXACT == stress("", IN_THREADS, checks=200)
+    assert EXACT == stress("", IN_THREADS)
 
 
 def test_threads_with_sigchld_ignored():
@@ -253,7 +253,7 @@ def test_threads_with_a_reaper(thread):
         wrong = [future.result() for future in work_of]
         pool.shutdown()
     """
-    assert EXACT == stress(reaper, in_threads)
+    assert EXACT == stress(reaper, in_threads, checks=100)
 
 
 def test_asyncio():
