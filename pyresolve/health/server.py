@@ -6,6 +6,7 @@ import asyncio
 import errno
 import signal
 import socket
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
