@@ -260,10 +260,27 @@ static struct link_map *last_object(void) {
     return map;
 }
 
+/* As a program does: the interpreter's symbols are global, an import is local. */
+static bool load_before(struct pyr_records *records, const struct pyr_scene *scene, int bits) {
+    bool loaded = !*scene->python || dlopen(scene->python, RTLD_NOW | RTLD_GLOBAL);
+    for (char *const *library = scene->before; loaded && *library; library++) {
+        loaded = dlopen(*library, RTLD_NOW);
+    }
+    if (!loaded) {
+        pyr_records_add(records, PYR_WIRE_LOAD, bits, 0, dlerror());
+    }
+    return loaded;
+}
+
 /* Opens `target` with RTLD_NOW. If a symbol is undefined it is opened lazily, so that all that is
  * undefined can be listed. After any other failure a second attempt would fail the same way. */
-static bool load(struct pyr_records *records, const char *target, int bits, struct failure *why) {
+static bool load(struct pyr_records *records, const char *target, const struct pyr_scene *scene,
+                 int bits, struct failure *why) {
     const struct link_map *before = last_object();
+    *why = (struct failure){0};
+    if (!load_before(records, scene, bits)) {
+        return false;
+    }
     void *handle = try_load(records, target, bits, why);
     if (why->undefined) {
         handle = try_load(records, target, bits | PYR_WIRE_LOAD_LAZY, why);
@@ -277,10 +294,11 @@ static bool load(struct pyr_records *records, const char *target, int bits, stru
     return handle != NULL;
 }
 
-void pyr_child_load(struct pyr_records *records, const char *target, const char *stub) {
+void pyr_child_load(struct pyr_records *records, const char *target,
+                    const struct pyr_scene *scene) {
     pyr_records_add(records, PYR_WIRE_STARTED, 0, 0, NULL);
-    struct failure why = {0};
-    bool loaded = load(records, target, 0, &why);
+    struct failure why;
+    bool loaded = load(records, target, scene, 0, &why);
     /* A target that loads does not lack the driver, and mapping a real one takes milliseconds. By
      * SONAME: `libcuda.so` is a development link that many machines lack. */
     if (!loaded && !why.absent && !dlopen(DRIVER_SONAME, RTLD_LAZY)) {
@@ -290,8 +308,8 @@ void pyr_child_load(struct pyr_records *records, const char *target, const char 
         bool absent = pyr_loader_finds_no(&text, DRIVER_SONAME);
         pyr_records_add(records, PYR_WIRE_DRIVER, 0, absent ? PYR_WIRE_NOT_FOUND : PYR_WIRE_BROKEN,
                         error);
-        if (absent && dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) {
-            load(records, target, PYR_WIRE_LOAD_STUB, &why);
+        if (absent && dlopen(scene->stub, RTLD_NOW | RTLD_GLOBAL)) {
+            load(records, target, scene, PYR_WIRE_LOAD_STUB, &why);
         }
     }
     pyr_records_add(records, PYR_WIRE_FINISHED, records->full, 0, NULL);
@@ -307,7 +325,16 @@ static void report_symbol(struct pyr_records *records, void *handle, const char 
     }
 }
 
-void pyr_child_preload(struct pyr_records *records, const char *target) {
+static void load_next(struct pyr_records *records, const char *next) {
+    pyr_records_add(records, PYR_WIRE_NEXT, 0, PYR_WIRE_NEXT_OPENED, next);
+    if (dlopen(next, RTLD_NOW)) {
+        pyr_records_add(records, PYR_WIRE_NEXT, 0, PYR_WIRE_NEXT_LOADED, next);
+    } else {
+        pyr_records_add(records, PYR_WIRE_NEXT, 0, PYR_WIRE_NEXT_FAILED, dlerror());
+    }
+}
+
+void pyr_child_preload(struct pyr_records *records, const char *target, const char *next) {
     pyr_records_add(records, PYR_WIRE_STARTED, 0, 0, NULL);
     /* RTLD_NOLOAD tells whether it is mapped and never maps it. */
     void *handle = dlopen(target, RTLD_LAZY | RTLD_NOLOAD);
@@ -317,6 +344,9 @@ void pyr_child_preload(struct pyr_records *records, const char *target) {
         report_symbol(records, handle, "cudaMalloc");
         report_symbol(records, handle, "cudaFree");
         report_all_undefined(records, handle);
+    }
+    if (*next) {
+        load_next(records, next);
     }
     pyr_records_add(records, PYR_WIRE_FINISHED, records->full, 0, NULL);
 }

@@ -16,6 +16,7 @@ enum {
     LOADER_FAILED = 127,
     VERSION_FAILED = 1, /* the loader's exit status for a missing symbol version */
     STUB_LIBRARY = 34,  /* cuda.h: the toolkit's link-time libcuda answers every call so */
+    PYTHON_CALLED = 87, /* the exit status of every function in _disk/interpreter_stub.py */
     PATH_SIZE = PYR_WIRE_TEXT_MAX + 1,
 };
 
@@ -25,16 +26,17 @@ struct facts {
     bool finished;
     bool present;
     bool attempted;
-    bool loaded;                     /* by the last attempt */
-    bool lazily;                     /* the last attempt was a lazy one */
-    bool stub;                       /* the last attempt had the stub driver */
-    bool false_driver;               /* a libcuda is mapped that is none */
-    struct pyr_text first_error;     /* empty if the first attempt succeeded */
-    struct pyr_text last_error;      /* of the last attempt that failed */
-    struct pyr_text undefined;       /* a symbol that nothing defines, NUL, its user; or NULL */
-    struct pyr_text other_undefined; /* the first that is not the driver's; or NULL */
-    struct pyr_text symbol;          /* a function that comes from `owner`, not from the target */
+    bool loaded;                 /* by the last attempt */
+    bool lazily;                 /* the last attempt was a lazy one */
+    bool stub;                   /* the last attempt had the stub driver */
+    bool false_driver;           /* a libcuda is mapped that is none */
+    struct pyr_text first_error; /* empty if the first attempt succeeded */
+    struct pyr_text last_error;  /* of the last attempt that failed */
+    struct pyr_text symbol;      /* a function that comes from `owner`, not from the target */
     struct pyr_text owner;
+    struct pyr_text next; /* the path of what is opened after a preload, or empty */
+    bool next_loaded;
+    struct pyr_text next_error; /* empty if it did not fail */
 };
 
 struct fields {
@@ -144,14 +146,12 @@ static void note_symbol(struct facts *facts, const struct pyr_trial *trial, stru
     }
 }
 
-static void note_undefined(struct facts *facts, struct pyr_text text) {
-    struct pyr_text rest = text, symbol = part(&rest);
-    if (!facts->undefined.at) {
-        facts->undefined = text;
+static void note_next(struct facts *facts, int64_t what, struct pyr_text text) {
+    if (what == PYR_WIRE_NEXT_OPENED) {
+        facts->next = text;
     }
-    if (!facts->other_undefined.at && !pyr_loader_is_driver_symbol(symbol)) {
-        facts->other_undefined = text;
-    }
+    facts->next_loaded = what == PYR_WIRE_NEXT_LOADED;
+    facts->next_error = what == PYR_WIRE_NEXT_FAILED ? text : facts->next_error;
 }
 
 static void note(struct facts *facts, const struct pyr_trial *trial,
@@ -172,8 +172,8 @@ static void note(struct facts *facts, const struct pyr_trial *trial,
     case PYR_WIRE_SYMBOL:
         note_symbol(facts, trial, text);
         break;
-    case PYR_WIRE_UNDEFINED:
-        note_undefined(facts, text);
+    case PYR_WIRE_NEXT:
+        note_next(facts, head->b, text);
         break;
     default:
         break;
@@ -186,10 +186,10 @@ static struct facts facts_of(const struct pyr_trial *trial) {
         .started = trial->forked,
         .first_error = none,
         .last_error = none,
-        .undefined = {NULL, 0},
-        .other_undefined = {NULL, 0},
         .symbol = none,
         .owner = none,
+        .next = none,
+        .next_error = none,
     };
     struct pyr_wire_frame head;
     const char *text;
@@ -233,10 +233,9 @@ static void settle_ended(struct pyr_outcome *outcome, enum pyr_status status,
            (struct fields){.name = pyr_text_of(name ? name : number), .text = trial->captured});
 }
 
-static void settle_late(const struct pyr_trial *trial, enum pyr_status status,
+static void settle_late(const struct pyr_trial *trial, enum pyr_status status, struct pyr_text file,
                         struct pyr_outcome *outcome) {
-    pyr_classify_late(outcome);
-    outcome->status = status;
+    settle(outcome, status, (struct fields){.file = file});
     outcome->stuck = trial->child.end == PYR_CHILD_STUCK ? trial->child.pid : 0;
 }
 
@@ -246,7 +245,7 @@ static bool is_late(const struct pyr_trial *trial) {
 
 void pyr_classify_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome) {
     if (is_late(trial)) {
-        settle_late(trial, PYR_BROKEN_ENVIRONMENT, outcome);
+        settle_late(trial, PYR_BROKEN_ENVIRONMENT, pyr_text_of(""), outcome);
     } else {
         settle_ended(outcome, PYR_BROKEN_ENVIRONMENT, trial);
     }
@@ -259,6 +258,14 @@ static enum pyr_status fault_of(struct pyr_text file) {
     char path[PATH_SIZE];
     bool is_path = path_copy(path, file) && strchr(path, '/');
     return is_path ? pyr_fault_find(path, &elf) : PYR_LOADABLE;
+}
+
+/* A process without an interpreter says nothing about a Python extension. */
+static enum pyr_status undefined_status(const struct pyr_trial *trial, struct pyr_text symbol) {
+    if (trial->mode == PYR_PRELOAD || !pyr_loader_is_python_symbol(symbol)) {
+        return PYR_UNDEFINED_SYMBOL;
+    }
+    return trial->python ? PYR_WRONG_PYTHON : PYR_NO_PYTHON;
 }
 
 static void refused(const struct pyr_trial *trial, const struct pyr_loader_text *said,
@@ -279,7 +286,7 @@ static void refused(const struct pyr_trial *trial, const struct pyr_loader_text 
         status = PYR_VERSION_MISMATCH;
         break;
     case PYR_SAYS_UNDEFINED:
-        status = PYR_UNDEFINED_SYMBOL;
+        status = undefined_status(trial, said->name);
         break;
     default:
         fields.name = fields.version = pyr_text_of("");
@@ -307,21 +314,44 @@ static void no_driver(struct pyr_outcome *outcome, bool stub) {
     outcome->stub = stub;
 }
 
+/* Returns the first symbol that nothing defines, and the object that uses it. Those of the driver
+ * do not count in a process without one. Those of Python come last: they are less than the others.
+ */
+static struct fields first_undefined(const struct pyr_trial *trial, bool driverless) {
+    struct fields first = {.name = {"", 0}};
+    struct pyr_wire_frame head;
+    const char *bytes;
+    for (uint32_t at = 0; pyr_records_next(trial->records, &at, &head, &bytes);) {
+        struct pyr_text text = {bytes, head.length}, symbol = part(&text);
+        if (head.kind != PYR_WIRE_UNDEFINED ||
+            (driverless && pyr_loader_is_driver_symbol(symbol))) {
+            continue;
+        }
+        bool python = undefined_status(trial, symbol) != PYR_UNDEFINED_SYMBOL;
+        if (!python || first.name.length == 0) {
+            first = (struct fields){.name = symbol, .by = part(&text)};
+        }
+        if (!python) {
+            break;
+        }
+    }
+    const char *at = memchr(first.name.at, '@', first.name.length);
+    if (at && at > first.name.at) {
+        size_t length = (size_t)(at - first.name.at);
+        first.version = (struct pyr_text){at + 1, first.name.length - length - 1};
+        first.name.length = length;
+    }
+    return first;
+}
+
 /* A lazy load succeeded after a load with RTLD_NOW did not: it is never OK. The symbols that the
  * child found undefined explain why, else the loader's own words do. */
 static void loaded(const struct pyr_trial *trial, const struct facts *facts, bool stub,
                    struct pyr_outcome *outcome) {
     bool driverless = stub || facts->false_driver;
-    struct pyr_text undefined = driverless ? facts->other_undefined : facts->undefined;
-    if (undefined.at) {
-        struct pyr_text symbol = part(&undefined);
-        const char *at = memchr(symbol.at, '@', symbol.length);
-        struct fields fields = {.name = symbol, .by = part(&undefined)};
-        if (at && at > symbol.at) {
-            fields.name.length = (size_t)(at - symbol.at);
-            fields.version = (struct pyr_text){at + 1, symbol.length - fields.name.length - 1};
-        }
-        settle(outcome, PYR_UNDEFINED_SYMBOL, fields);
+    struct fields undefined = first_undefined(trial, driverless);
+    if (undefined.name.length > 0) {
+        settle(outcome, undefined_status(trial, undefined.name), undefined);
         outcome->stub = stub;
     } else if (facts->lazily && !(driverless && is_for_driver(facts->last_error))) {
         refused_with(trial, facts->last_error, outcome);
@@ -335,12 +365,17 @@ static void loaded(const struct pyr_trial *trial, const struct facts *facts, boo
 /* An end that is no answer. */
 static bool is_abrupt(const struct pyr_trial *trial, const struct facts *facts,
                       struct pyr_outcome *outcome) {
+    struct pyr_text next = facts->next_loaded ? (struct pyr_text){"", 0} : facts->next;
     if (is_late(trial)) {
-        settle_late(trial, PYR_TIMED_OUT, outcome);
+        settle_late(trial, PYR_TIMED_OUT, next, outcome);
         return true;
     }
     if (!facts->finished) {
-        settle_ended(outcome, WIFSIGNALED(trial->child.status) ? PYR_CRASHED : PYR_EXITED, trial);
+        int ended = trial->child.status;
+        bool called = trial->python && WIFEXITED(ended) && WEXITSTATUS(ended) == PYTHON_CALLED;
+        enum pyr_status status = WIFSIGNALED(ended) ? PYR_CRASHED : PYR_EXITED;
+        status = called ? PYR_NO_PYTHON : next.length > 0 ? PYR_TORCH_FAILS : status;
+        settle_ended(outcome, status, trial);
     }
     return !facts->finished;
 }
@@ -387,6 +422,18 @@ static struct pyr_text skip_reason(const struct pyr_trial *trial) {
     return reason;
 }
 
+/* The target is as it should be, but the program's next library may not be. */
+static void classify_next(const struct pyr_trial *trial, const struct facts *facts,
+                          struct pyr_outcome *outcome) {
+    struct pyr_loader_text said = pyr_loader_read_error(facts->next_error);
+    bool driverless = trial->stub || facts->false_driver;
+    if (driverless && pyr_loader_is_driver_symbol(said.name)) {
+        return;
+    }
+    refused(trial, &said, outcome);
+    outcome->status = PYR_TORCH_FAILS;
+}
+
 static void classify_preload(const struct pyr_trial *trial, const struct facts *facts,
                              struct pyr_outcome *outcome) {
     struct pyr_loader_text said;
@@ -404,6 +451,10 @@ static void classify_preload(const struct pyr_trial *trial, const struct facts *
         settle(outcome, PYR_BYPASSED, (struct fields){.file = facts->owner, .text = facts->symbol});
     } else {
         loaded(trial, facts, trial->stub, outcome);
+        bool sound = outcome->status == PYR_LOADABLE || outcome->status == PYR_NO_DRIVER;
+        if (sound && facts->next_error.length > 0) {
+            classify_next(trial, facts, outcome);
+        }
     }
 }
 
@@ -417,5 +468,6 @@ void pyr_classify(const struct pyr_trial *trial, struct pyr_outcome *outcome) {
 }
 
 bool pyr_outcome_lacks_driver(const struct pyr_outcome *outcome) {
-    return outcome->status == PYR_MISSING_DEPENDENCY && strcmp(outcome->fields, DRIVER_SONAME) == 0;
+    bool missing = outcome->status == PYR_MISSING_DEPENDENCY || outcome->status == PYR_TORCH_FAILS;
+    return missing && strcmp(outcome->fields, DRIVER_SONAME) == 0;
 }

@@ -3,16 +3,18 @@
  * so that a fork costs less than an exec), for a rehearsal it execs one. Whatever a target does to
  * its own process, the answer comes from here.
  *
- *   pyresolve-helper try     NONCE TIMEOUT_NS STUB COUNT TARGET... [HOOK NAME=VALUE...]
+ *   pyresolve-helper try     NONCE TIMEOUT_NS STUB PYTHON COUNT BEFORE... COUNT TARGET...
+ *                            [HOOK NEXT NAME=VALUE...]
  *   pyresolve-helper run     NONCE TIMEOUT_NS ARGC ARG... ENV...
- *   pyresolve-helper observe RECORDS TARGET
- *   pyresolve-helper open    RECORDS STUB TARGET
+ *   pyresolve-helper observe RECORDS TARGET NEXT
+ *   pyresolve-helper open    RECORDS STUB TARGET BEFORE...
  *
  * `try` opens the targets with dlopen in the environment that it was started in, and rehearses HOOK
- * in the same environment with the variables changed. It is started without LD_PRELOAD, so that an
- * environment in which no program starts shows as a helper that never says HELLO. `run` runs a
- * program whose output is the answer; it is given the environment as arguments and runs in an empty
- * one. `observe` and `open` are the children of a rehearsal and of pyresolve-probe.
+ * in the same environment with the variables changed: it is preloaded, then NEXT is opened. PYTHON
+ * defines what an interpreter defines. PYTHON and NEXT may be "". It is started without LD_PRELOAD,
+ * so that an environment in which no program starts shows as a helper that never says HELLO. `run`
+ * runs a program whose output is the answer; it is given the environment as arguments and runs in
+ * an empty one. `observe` and `open` are the children of a rehearsal and of pyresolve-probe.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +125,7 @@ static void close_from(unsigned first) {
 
 /* The child gives up the records of the others, so that its target cannot write to them. */
 static pid_t load_fork(struct helper *self, struct load loads[], size_t own, const char *target,
-                       const char *stub) {
+                       const struct pyr_scene *scene) {
     pid_t pid = pyr_supervisor_fork(&self->supervisor);
     if (pid < 0) {
         give_up(self, "fork");
@@ -138,14 +140,14 @@ static pid_t load_fork(struct helper *self, struct load loads[], size_t own, con
                 pyr_records_unmap(loads[i].records);
             }
         }
-        pyr_child_load(loads[own].records, target, stub);
+        pyr_child_load(loads[own].records, target, scene);
         _exit(EXIT_SUCCESS); /* no destructor of the target's */
     }
     return pid;
 }
 
 static void load_start(struct helper *self, struct load loads[], size_t own, const char *target,
-                       const char *stub, struct pyr_child *child) {
+                       const struct pyr_scene *scene, struct pyr_child *child) {
     struct load *load = &loads[own];
     load->child = NULL;
     if (pyr_classify_file(target, &load->outcome)) {
@@ -156,15 +158,17 @@ static void load_start(struct helper *self, struct load loads[], size_t own, con
         give_up(self, "mmap");
     }
     pyr_records_clear(load->records);
-    child->pid = load_fork(self, loads, own, target, stub);
+    child->pid = load_fork(self, loads, own, target, scene);
     load->child = child;
 }
 
-static void load_finish(struct helper *self, struct load *load, const char *target) {
+static void load_finish(struct helper *self, struct load *load, const char *target,
+                        const struct pyr_scene *scene) {
     if (load->child) {
         struct pyr_trial trial = {.name = target,
                                   .mode = PYR_DLOPEN,
                                   .forked = true,
+                                  .python = *scene->python != '\0',
                                   .child = *load->child,
                                   .records = load->records,
                                   .captured = {"", 0}};
@@ -210,8 +214,8 @@ static void rehearsal_finish(struct helper *self, struct rehearsal *rehearsal) {
 }
 
 /* All side by side: one that hangs delays no other, and each costs mostly its own time. */
-static void try_all(struct helper *self, const char *stub, char **targets, size_t count,
-                    struct rehearsal *rehearsal) {
+static void try_all(struct helper *self, const struct pyr_scene *scene, char **targets,
+                    size_t count, struct rehearsal *rehearsal) {
     static struct load loads[LOADS_AT_ONCE];
     struct pyr_child children[LOADS_AT_ONCE + 1];
     bool rehearse = rehearsal->hook != NULL;
@@ -222,12 +226,12 @@ static void try_all(struct helper *self, const char *stub, char **targets, size_
             running += rehearsal->child != NULL;
         }
         for (size_t i = 0; i < some; i++) {
-            load_start(self, loads, i, targets[i], stub, &children[running]);
+            load_start(self, loads, i, targets[i], scene, &children[running]);
             running += loads[i].child != NULL;
         }
         pyr_supervisor_wait(&self->supervisor, children, running);
         for (size_t i = 0; i < some; i++) {
-            load_finish(self, &loads[i], targets[i]);
+            load_finish(self, &loads[i], targets[i], scene);
         }
         targets += some;
         count -= some;
@@ -242,26 +246,45 @@ static void try_all(struct helper *self, const char *stub, char **targets, size_
     }
 }
 
-static void main_try(struct helper *self, char *program, int argc, char **argv) {
-    const char *stub = argv[0];
-    long count = strtol(argv[1], NULL, 10);
-    char **targets = argv + 2, **rest = targets + count;
-    if (count < 0 || count > argc - 2) {
+/* Takes a count and so many arguments; returns the first of these. */
+static char **take_list(struct helper *self, char ***arguments, size_t *count) {
+    char **at = *arguments, *end = "";
+    long wanted = *at ? strtol(*at++, &end, 10) : -1;
+    char **list = at;
+    for (; wanted > 0 && *at; at++) {
+        wanted--;
+    }
+    if (wanted != 0 || *end != '\0') {
         errno = EINVAL;
         give_up(self, "try");
     }
+    *count = (size_t)(at - list);
+    *arguments = at;
+    return list;
+}
+
+static void main_try(struct helper *self, char *program, char **argv) {
+    char **rest = argv + 2;
+    size_t before_count, count;
+    char **before = take_list(self, &rest, &before_count);
+    char **targets = take_list(self, &rest, &count);
+    before[before_count] = NULL; /* in place of the second count */
+    const struct pyr_scene scene = {.stub = argv[0], .python = argv[1], .before = before};
     struct rehearsal rehearsal = {
-        .tester = {.supervisor = &self->supervisor, .helper = program, .stub = stub},
-        .hook = *rest,
+        .tester = {.supervisor = &self->supervisor, .helper = program, .stub = scene.stub},
         .environment = environ,
     };
-    for (char **change = rest + 1; *rest && *change; change++) {
-        rehearsal.environment = pyr_environment_with(rehearsal.environment, *change);
+    if (rest[0] && rest[1]) {
+        rehearsal.hook = *rest++;
+        rehearsal.tester.next = *rest++;
+    }
+    for (; *rest; rest++) {
+        rehearsal.environment = pyr_environment_with(rehearsal.environment, *rest);
         if (!rehearsal.environment) {
             give_up(self, "malloc");
         }
     }
-    try_all(self, stub, targets, (size_t)count, &rehearsal);
+    try_all(self, &scene, targets, count, &rehearsal);
 }
 
 /* --- a program whose output is the answer */
@@ -325,12 +348,13 @@ static struct pyr_records *records_open(const char *path) {
 }
 
 _Noreturn static void main_observe(char **argv) {
-    pyr_child_preload(records_open(argv[0]), argv[1]);
+    pyr_child_preload(records_open(argv[0]), argv[1], argv[2]);
     _exit(EXIT_SUCCESS); /* no destructor of the target's */
 }
 
 _Noreturn static void main_open(char **argv) {
-    pyr_child_load(records_open(argv[0]), argv[2], argv[1]);
+    struct pyr_scene scene = {.stub = argv[1], .python = "", .before = argv + 3};
+    pyr_child_load(records_open(argv[0]), argv[2], &scene);
     _exit(EXIT_SUCCESS);
 }
 
@@ -346,10 +370,10 @@ static void helper_begin(struct helper *self, int64_t timeout_ns) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "observe") == 0) {
+    if (argc == 5 && strcmp(argv[1], "observe") == 0) {
         main_observe(argv + 2);
     }
-    if (argc == 5 && strcmp(argv[1], "open") == 0) {
+    if (argc >= 5 && strcmp(argv[1], "open") == 0) {
         main_open(argv + 2);
     }
     if (argc < 6) {
@@ -359,7 +383,7 @@ int main(int argc, char **argv) {
     struct helper self = {.nonce = strtoull(argv[2], NULL, 16)};
     helper_begin(&self, strtoll(argv[3], NULL, 10));
     if (strcmp(argv[1], "try") == 0) {
-        main_try(&self, argv[0], argc - 4, argv + 4);
+        main_try(&self, argv[0], argv + 4);
     } else if (strcmp(argv[1], "run") == 0) {
         main_run(&self, argc - 4, argv + 4);
     }

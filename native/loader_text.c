@@ -415,3 +415,9 @@ bool pyr_loader_is_driver_symbol(struct pyr_text name) {
     }
     return true;
 }
+
+bool pyr_loader_is_python_symbol(struct pyr_text name) {
+    take(&name, "_");
+    return take(&name, "Py") && name.length > 0 &&
+           (name.at[0] == '_' || (name.at[0] >= 'A' && name.at[0] <= 'Z'));
+}

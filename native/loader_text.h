@@ -47,4 +47,7 @@ bool pyr_loader_finds_no(const struct pyr_loader_text *said, const char *library
 /* Does the driver library define the symbols with such a name? */
 bool pyr_loader_is_driver_symbol(struct pyr_text name);
 
+/* Does a Python interpreter define the symbols with such a name? */
+bool pyr_loader_is_python_symbol(struct pyr_text name);
+
 #endif

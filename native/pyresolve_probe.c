@@ -34,9 +34,9 @@ enum {
     EXIT_USAGE = 2,
 };
 
-static const char USAGE[] =
-    "usage: pyresolve-probe check [--mode dlopen|preload] [--timeout SECONDS] LIB...\n"
-    "       pyresolve-probe --help | --version\n";
+static const char USAGE[] = "usage: pyresolve-probe check [--mode dlopen|preload] [--after LIB]... "
+                            "[--timeout SECONDS] LIB...\n"
+                            "       pyresolve-probe --help | --version\n";
 
 static const char HELP[] =
     "\n"
@@ -45,18 +45,26 @@ static const char HELP[] =
     "  LIB                  a path, or a name for the loader to search\n"
     "  --mode dlopen        opened by a running process, without the LD_PRELOAD here (default)\n"
     "  --mode preload       put first into LD_PRELOAD of a fresh process\n"
+    "  --after LIB          opened before, as a program does; only with --mode dlopen\n"
     "  --timeout SECONDS    for all of them together (default 0.8)\n"
     "\n"
-    "exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host)\n";
+    "exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host,\n"
+    "or a Python extension: pyresolve check takes one together with an interpreter)\n";
 
 struct options {
     enum pyr_mode mode;
     double timeout;
+    char **before; /* ended by NULL */
     char **libraries;
     uint32_t count;
 };
 
 /* --- arguments */
+
+_Noreturn static void give_up(const char *what) {
+    fprintf(stderr, "pyresolve-probe: no check is possible: %s: %s\n", what, strerror(errno));
+    exit(EXIT_NO_ANSWER);
+}
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void refuse(const char *format, ...) {
     va_list values;
@@ -98,18 +106,26 @@ _Noreturn static void unknown_option(const char *word) {
 
 static struct options options_of(int argc, char **argv) {
     static const struct option known[] = {
-        {"mode", required_argument, NULL, 'm'},
-        {"timeout", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
+        {"mode", required_argument, NULL, 'm'},    {"after", required_argument, NULL, 'a'},
+        {"timeout", required_argument, NULL, 't'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},       {NULL, 0, NULL, 0},
     };
-    struct options options = {.timeout = TIMEOUT_DEFAULT};
+    struct options options = {
+        .timeout = TIMEOUT_DEFAULT,
+        .before = calloc((size_t)argc, sizeof *options.before),
+    };
+    if (!options.before) {
+        give_up("calloc");
+    }
+    size_t count = 0;
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":h", known, NULL)) >= 0;) {
         switch (option) {
         case 'm':
             options.mode = mode_of(optarg);
+            break;
+        case 'a':
+            options.before[count++] = optarg;
             break;
         case 't':
             options.timeout = timeout_of(optarg);
@@ -135,15 +151,13 @@ static struct options options_of(int argc, char **argv) {
     if (options.count == 0) {
         refuse("name at least one library");
     }
+    if (count > 0 && options.mode == PYR_PRELOAD) {
+        refuse("nothing is opened before a preload: give --after with --mode dlopen");
+    }
     return options;
 }
 
 /* --- paths */
-
-_Noreturn static void give_up(const char *what) {
-    fprintf(stderr, "pyresolve-probe: no check is possible: %s: %s\n", what, strerror(errno));
-    exit(EXIT_NO_ANSWER);
-}
 
 static char *joined(const char *directory, const char *between, const char *name) {
     char *path = malloc(strlen(directory) + strlen(between) + strlen(name) + 1);
@@ -327,6 +341,8 @@ static bool check_all(const struct options *options, struct pyr_line_check *chec
         .supervisor = &supervisor,
         .helper = joined(directory, BESIDE, "pyresolve-helper"),
         .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
+        .next = "",
+        .before = options->before,
     };
     char **paths = absolute(options->libraries, options->count);
     pyr_supervisor_begin(&supervisor, (int64_t)(options->timeout * (double)NS_PER_S));

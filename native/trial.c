@@ -96,10 +96,30 @@ static bool is_run(struct pyr_tester *self, const struct pyr_trial *trial) {
     return true;
 }
 
+static char **joined(char **first, char *const *second) {
+    size_t length = 0, more = 0;
+    while (first[length]) {
+        length++;
+    }
+    while (second[more]) {
+        more++;
+    }
+    char **both = malloc((length + more + 1) * sizeof *both);
+    if (both) {
+        memcpy(both, first, length * sizeof *both);
+        memcpy(both + length, second, (more + 1) * sizeof *both);
+    }
+    return both;
+}
+
 bool pyr_tester_load(struct pyr_tester *self, const char *name, char **environment,
                      struct pyr_outcome *outcome) {
-    char *arguments[] = {(char *)self->helper, "open",       self->records_path,
-                         (char *)self->stub,   (char *)name, NULL};
+    char *first[] = {(char *)self->helper, "open",       self->records_path,
+                     (char *)self->stub,   (char *)name, NULL};
+    char **arguments = joined(first, self->before);
+    if (!arguments) {
+        return failed(self, "malloc");
+    }
     struct image image = {.tester = self, .arguments = arguments, .stub = -1};
     image.environment = pyr_preload_none(environment);
     struct pyr_trial trial = {.name = name, .mode = PYR_DLOPEN, .records = self->records};
@@ -122,7 +142,8 @@ bool pyr_tester_load(struct pyr_tester *self, const char *name, char **environme
 
 static bool rehearsal_start(struct pyr_tester *self, const char *name, char **environment,
                             bool with_stub, struct pyr_child *child) {
-    char *arguments[] = {(char *)self->helper, "observe", self->records_path, (char *)name, NULL};
+    char *arguments[] = {(char *)self->helper, "observe",          self->records_path,
+                         (char *)name,         (char *)self->next, NULL};
     struct image image = {.tester = self, .arguments = arguments, .stub = -1};
     image.environment = with_stub ? pyr_preload_last(environment, STUB_PRELOAD) : environment;
     if (!image.environment) {

@@ -18,6 +18,8 @@ struct pyr_tester {
     struct pyr_supervisor *supervisor;
     const char *helper; /* paths */
     const char *stub;
+    const char *next;    /* what a rehearsal opens after main was reached, or "" */
+    char *const *before; /* what a load opens before its target, ended by NULL */
     struct pyr_records *records;
     char records_path[PYR_RECORDS_PATH_SIZE];
     int capture; /* a descriptor of what a child prints */
@@ -26,7 +28,7 @@ struct pyr_tester {
     int sys_errno;
 };
 
-/* Opens what the trials share. The caller fills in supervisor, helper and stub before. */
+/* Opens what the trials share. The caller fills in what stands before `records`. */
 bool pyr_tester_open(struct pyr_tester *self);
 
 /* Opens `name` with dlopen in a process with `environment`. `name` is absolute, or has no slash and

@@ -36,6 +36,8 @@ enum pyr_wire_kind {
                            the target alone would get it from */
     PYR_WIRE_UNDEFINED, /* text: a symbol that nothing defines, NUL, the object that uses it */
     PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed */
+    PYR_WIRE_NEXT,      /* the library that is opened after a preload; b: enum pyr_wire_next;
+                           text: its path or, if it failed, dlerror */
     PYR_WIRE_FINISHED,  /* the child reported everything */
 };
 
@@ -47,6 +49,12 @@ enum pyr_wire_load {
     PYR_WIRE_LOAD_LAZY = 1,    /* RTLD_LAZY, else RTLD_NOW */
     PYR_WIRE_LOAD_STUB = 2,    /* with the stub driver mapped first */
     PYR_WIRE_LOAD_PRESENT = 4, /* RTLD_NOLOAD: was it mapped before main? */
+};
+
+enum pyr_wire_next {
+    PYR_WIRE_NEXT_OPENED, /* dlopen was called */
+    PYR_WIRE_NEXT_LOADED,
+    PYR_WIRE_NEXT_FAILED,
 };
 
 /* In place of the status of a version function. */

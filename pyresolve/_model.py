@@ -12,7 +12,7 @@ from ._names import dotted
 
 
 class Verdict(Enum):
-    """May it be used? UNKNOWN: this host has no driver, and all else that is needed resolves."""
+    """May it be used? UNKNOWN: all resolves but what this host cannot show, most often a driver."""
 
     OK = "ok"
     FAIL = "fail"
@@ -24,9 +24,11 @@ class Status(Enum):
 
     LOADABLE = "loadable"
     NO_DRIVER = "no_driver"
+    NO_PYTHON = "no_python"
     MISSING_DEPENDENCY = "missing_dependency"
     UNDEFINED_SYMBOL = "undefined_symbol"
     VERSION_MISMATCH = "version_mismatch"
+    WRONG_PYTHON = "wrong_python"
     NOT_FOUND = "not_found"
     NOT_ELF = "not_elf"
     TRUNCATED = "truncated"
@@ -36,6 +38,7 @@ class Status(Enum):
     NOT_LOADABLE = "not_loadable"
     IGNORED = "ignored"
     BYPASSED = "bypassed"
+    TORCH_FAILS = "torch_fails"
     CRASHED = "crashed"
     EXITED = "exited"
     TIMED_OUT = "timed_out"

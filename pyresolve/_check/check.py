@@ -79,20 +79,44 @@ def rehearse(
     change: Mapping[str, str],
     environ: Mapping[str, str],
     deadline: helper.Deadline,
+    next_library: str = "",
 ) -> LoadReport:
-    """Start a process in `environ` with `change`, whose LD_PRELOAD names `hook`."""
-    answer = helper.attempt([], hook=hook, change=change, environ=environ, deadline=deadline)
-    return of_rehearsal(hook, answer, change=change, timeout=deadline.timeout)
+    """Start a process in `environ` with `change`, whose LD_PRELOAD names `hook`.
+
+    It then opens `next_library`, if there is one: torch's.
+    """
+    answer = helper.attempt(
+        [],
+        hook=hook,
+        next_library=next_library,
+        change=change,
+        environ=environ,
+        deadline=deadline,
+    )
+    return of_rehearsal(
+        hook, answer, change=change, timeout=deadline.timeout, next_library=next_library
+    )
 
 
 def of_rehearsal(
-    hook: str, answer: helper.Answer, *, change: Mapping[str, str], timeout: float
+    hook: str,
+    answer: helper.Answer,
+    *,
+    change: Mapping[str, str],
+    timeout: float,
+    next_library: str = "",
 ) -> LoadReport:
     """Report on the rehearsal in an answer, which is its last trial."""
     own = (hook, os.path.basename(hook))  # noqa: PTH119
     others = [item for item in parse_preload(change[PRELOAD]) if item not in own]
     return reports.of_trial(
-        hook, Mode.PRELOAD, answer, answer.trials[-1], timeout=timeout, others=others
+        hook,
+        Mode.PRELOAD,
+        answer,
+        answer.trials[-1],
+        timeout=timeout,
+        others=others,
+        next_library=next_library,
     )
 
 

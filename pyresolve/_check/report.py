@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 # A probe meets the same files again and again, and a Path costs more than the rest of a report.
 _path = lru_cache(maxsize=512)(Path)
 
-_VERDICTS = {Status.LOADABLE: Verdict.OK, Status.NO_DRIVER: Verdict.UNKNOWN}  # all others: FAIL
+_VERDICTS = {  # all others: FAIL
+    Status.LOADABLE: Verdict.OK,
+    Status.NO_DRIVER: Verdict.UNKNOWN,
+    Status.NO_PYTHON: Verdict.UNKNOWN,
+}
+
+_MAPS_RUNTIME = (
+    Status.LOADABLE,
+    Status.NO_DRIVER,
+    Status.UNDEFINED_SYMBOL,
+    Status.TORCH_FAILS,
+)
 
 _REBUILT = "reinstall it in a version that goes with what it links"
 
@@ -42,6 +53,7 @@ class _Subject:
     captured: str
     seconds: str
     others: Sequence[str]
+    next_library: str
 
 
 def of_trial(
@@ -52,10 +64,11 @@ def of_trial(
     *,
     timeout: float,
     others: Sequence[str] = (),
+    next_library: str = "",
 ) -> LoadReport:
     """Report on the trial of the library `name`, which had `timeout` seconds.
 
-    `others` are what else LD_PRELOAD held.
+    `others` are what else LD_PRELOAD held, `next_library` was opened after it.
     """
     outcome = _outcome(answer, trial)
     status = outcome.status
@@ -70,6 +83,7 @@ def of_trial(
         captured=_once(outcome.text if mode is Mode.PRELOAD else answer.captured),
         seconds=f"{timeout:g} s",
         others=others,
+        next_library=next_library,
     )
     return LoadReport(
         path=_path(name),
@@ -104,7 +118,7 @@ def of_file(name: str, mode: Mode) -> LoadReport | None:
 
 def with_expected(report: LoadReport, expected: Path) -> LoadReport:
     """Correct the report of a rehearsal whose process was to map the libcudart `expected`."""
-    if report.status not in (Status.LOADABLE, Status.NO_DRIVER, Status.UNDEFINED_SYMBOL):
+    if report.status not in _MAPS_RUNTIME:
         return report
     runtime = report.runtime
     if runtime and same_file(runtime.path, expected):
@@ -144,9 +158,8 @@ def driver_of(trial: Trial) -> Driver:
 def runtime_of(trial: Trial) -> Runtime | None:
     """Return the libcudart that a process uses: the one that it mapped first."""
     for path, version in trial.runtimes.items():
-        major = runtime_major(os.path.basename(path))  # noqa: PTH119
-        if major is None and version:
-            major = version // 1000
+        # A copy may bear the name of another major: what it answers counts.
+        major = version // 1000 if version else runtime_major(os.path.basename(path))  # noqa: PTH119
         if major is not None:
             return Runtime(path=_path(path), major=major, version=version, origin=Origin.LOADER)
     return None
@@ -196,7 +209,7 @@ def _symbol(outcome: Outcome) -> str:
 
 def _undefined(trial: Trial, outcome: Outcome) -> tuple[str, ...]:
     """Return the undefined symbols; without the driver its own count for nothing."""
-    if outcome.status is not Status.UNDEFINED_SYMBOL:
+    if outcome.status not in (Status.UNDEFINED_SYMBOL, Status.WRONG_PYTHON):
         return ()
     named = _symbol(outcome)
     if named not in trial.undefined:
@@ -231,6 +244,26 @@ def _no_driver(subject: _Subject) -> str:
     return f"{message} this host lacks: check on a GPU node for a verdict"
 
 
+def _no_python(subject: _Subject) -> str:
+    name, outcome = subject.name, subject.outcome
+    if outcome.name.startswith("exit status"):
+        return (
+            f"a constructor of {name} calls a function of the Python interpreter, and no"
+            " interpreter runs here: import it in the workers' interpreter for a verdict"
+        )
+    return (
+        f"{name} uses {_symbol(outcome)}, which a Python interpreter defines: check it together"
+        " with one (python=, --python) for a verdict"
+    )
+
+
+def _wrong_python(subject: _Subject) -> str:
+    return (
+        f"{subject.name} uses {_some(subject.undefined)}, which this Python interpreter does not"
+        " define: it is built for another one; reinstall it with the workers' interpreter"
+    )
+
+
 def _missing_dependency(subject: _Subject) -> str:
     return f"{subject.name} needs {subject.outcome.name}, which the loader does not find"
 
@@ -238,10 +271,13 @@ def _missing_dependency(subject: _Subject) -> str:
 def _undefined_symbol(subject: _Subject) -> str:
     outcome, name = subject.outcome, subject.name
     user = outcome.by if outcome.by and not same_file(outcome.by, name) else name
-    some = ", ".join(subject.undefined[:5]) + (", …" if len(subject.undefined) > 5 else "")
     lacks = _who_lacks(user, subject.objects, subject.undefined[0])
     end = "" if outcome.text else ": the first call ends the process"  # not even loaded
-    return f"{user} uses {some}, which {lacks}{end}; {_REBUILT}"
+    return f"{user} uses {_some(subject.undefined)}, which {lacks}{end}; {_REBUILT}"
+
+
+def _some(symbols: Sequence[str]) -> str:
+    return ", ".join(symbols[:5]) + (", …" if len(symbols) > 5 else "")
 
 
 def _who_lacks(user: str, objects: Sequence[str], symbol: str) -> str:
@@ -318,6 +354,18 @@ def _bypassed(subject: _Subject) -> str:
     )
 
 
+def _torch_fails(subject: _Subject) -> str:
+    outcome = subject.outcome
+    said = subject.captured
+    if outcome.name.startswith(("SIG", "signal ", "exit status ")):
+        said = f"{outcome.name}{said and f', having said: {said}'}"
+    return (
+        f"with {subject.name} preloaded torch's own library {subject.next_library} does not load"
+        f" ({said}): `import torch` would fail in every worker; reinstall torch with the libraries"
+        " that it needs, or correct LD_LIBRARY_PATH"
+    )
+
+
 def _ended(subject: _Subject) -> str:
     outcome = subject.outcome
     verb = "loading" if subject.mode is Mode.DLOPEN else "preloading"
@@ -333,7 +381,7 @@ def _ended(subject: _Subject) -> str:
 
 
 def _timed_out(subject: _Subject) -> str:
-    name, pid = subject.name, subject.outcome.stuck
+    name, pid = subject.outcome.file or subject.name, subject.outcome.stuck
     message = (
         f"{name} did not finish loading within {subject.seconds} and was killed: a constructor"
         " hangs, or raise the timeout if this host is slow"
@@ -368,9 +416,11 @@ def _no_program(subject: _Subject) -> str:
 _MESSAGES: dict[Status, Callable[[_Subject], str]] = {
     Status.LOADABLE: _loadable,
     Status.NO_DRIVER: _no_driver,
+    Status.NO_PYTHON: _no_python,
     Status.MISSING_DEPENDENCY: _missing_dependency,
     Status.UNDEFINED_SYMBOL: _undefined_symbol,
     Status.VERSION_MISMATCH: _version_mismatch,
+    Status.WRONG_PYTHON: _wrong_python,
     Status.NOT_FOUND: _not_found,
     Status.NOT_ELF: _bad_file,
     Status.TRUNCATED: _bad_file,
@@ -380,6 +430,7 @@ _MESSAGES: dict[Status, Callable[[_Subject], str]] = {
     Status.NOT_LOADABLE: _bad_file,
     Status.IGNORED: _ignored,
     Status.BYPASSED: _bypassed,
+    Status.TORCH_FAILS: _torch_fails,
     Status.CRASHED: _ended,
     Status.EXITED: _ended,
     Status.TIMED_OUT: _timed_out,

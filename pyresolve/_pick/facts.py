@@ -24,8 +24,10 @@ class Facts:
 
     `installed` are the libcudart files on disk.
 
+    `torch_own` is the libcudart that the search path in torch's library leads to.
+
     These are found by asking the loader: `torch_runtime` is the libcudart that torch's library
-    maps, `torch_problem` why it maps none, `torch_lacks` the libraries that it does not find.
+    maps, `torch_problem` why it maps none.
     `loader_runtimes` are those that the workers' loader finds by name; unless `complete`, only of
     the major that torch needs. `driver_directory` is where the driver lies if the loader finds it
     only with that directory. `trials` are the reports on each candidate, made only if nothing else
@@ -43,9 +45,9 @@ class Facts:
     forced: Candidate | None = None
     resolved: Candidate | None = None
     torch: Torch | None = None
+    torch_own: Runtime | None = None
     torch_runtime: Runtime | None = None
     torch_problem: str | None = None
-    torch_lacks: tuple[str, ...] = ()
     loader_runtimes: tuple[Runtime, ...] = ()
     installed: tuple[Runtime, ...] = ()
     driver: Driver = field(default_factory=Driver)
@@ -54,6 +56,11 @@ class Facts:
     complete: bool = True
     site: Site | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def torch_library(self) -> str:
+        """The part of torch that links the CUDA runtime, "" if there is none."""
+        return str(self.torch.library) if self.torch and self.torch.library else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

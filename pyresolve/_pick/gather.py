@@ -14,7 +14,7 @@ from .._disk import builds, cuda, torch as torches
 from .._disk.files import exists
 from .._environ import LIBRARY_PATH, parse_library_path
 from .._errors import OverrideError
-from .._model import Mode, Origin, Runtime
+from .._model import Mode, Origin, Runtime, Verdict
 from .._names import DRIVER_SONAME
 from .._process import helper
 from . import resolver
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .._disk.site import Site
-    from .._model import Candidate
+    from .._model import Candidate, Torch
 
 
 def read(
@@ -44,6 +44,8 @@ def read(
     answer = resolver.ask(package, stem, asking)
     distribution = next(site.distributions(re.escape(package.replace("-", "_").lower())), None)
     place = next(site.packages(package), None)
+    torch = torches.find(site)
+    installed = cuda.installed(site, environ)
     return Facts(
         package=package,
         stem=stem,
@@ -55,8 +57,9 @@ def read(
         override=_overrides.major(environ, cuda_version),
         forced=_forced(environ),
         resolved=builds.describe(answer) if answer else None,
-        torch=torches.find(site),
-        installed=cuda.installed(site, environ),
+        torch=torch,
+        torch_own=_torch_own(torch, installed),
+        installed=installed,
         site=site,
         environ=environ,
     )
@@ -71,20 +74,24 @@ def moved(facts: Facts, environ: Mapping[str, str]) -> Facts:
 def expected(facts: Facts) -> Facts:
     """Return what asking will most likely find, from the facts of files.
 
-    torch's libcudart is the one that the search path in torch's own library leads to. The loader is
-    taken to find what LD_LIBRARY_PATH leads to.
+    torch is taken to map its own libcudart, and the loader to find what LD_LIBRARY_PATH leads to.
     """
-    torch = facts.torch
-    path = torches.runtime_by_rpath(torch.library) if torch and torch.library else None
-    if path is None or torch is None or torch.library_major is None:
+    runtime = facts.torch_own
+    if runtime is None:
         return facts
-    runtime = Runtime(path=path, major=torch.library_major, origin=Origin.TORCH)
-    runtime = replace(cuda.as_installed(runtime, facts.installed), origin=Origin.TORCH)
     return replace(
         facts,
         torch_runtime=runtime,
         loader_runtimes=tuple(_in_library_path(runtime, facts)),
     )
+
+
+def _torch_own(torch: Torch | None, installed: Sequence[Runtime]) -> Runtime | None:
+    path = torches.runtime_by_rpath(torch.library) if torch and torch.library else None
+    if path is None or torch is None or torch.library_major is None:
+        return None
+    runtime = Runtime(path=path, major=torch.library_major, origin=Origin.TORCH)
+    return replace(cuda.as_installed(runtime, installed), origin=Origin.TORCH)
 
 
 def _in_library_path(runtime: Runtime, facts: Facts) -> list[Runtime]:
@@ -135,13 +142,20 @@ def _ask(
     """
     half = deadline.half()
     # libc10_cuda.so maps the libcudart that torch will use: its RPATH comes before the environment.
-    library = os.fspath(facts.torch.library) if facts.torch and facts.torch.library else None
+    library = facts.torch_library
     sonames = _sonames(facts, complete=complete)
     candidates = [os.fspath(c.path) for c in facts.candidates if not c.problem]
     if not _depends_on_trials(facts):
         candidates = []
     targets = [DRIVER_SONAME, *([library] if library else []), *sonames, *candidates]
-    answer = helper.attempt(targets, hook=hook, change=change, environ=environ, deadline=half)
+    answer = helper.attempt(
+        targets,
+        hook=hook,
+        next_library=library,
+        change=change,
+        environ=environ,
+        deadline=half,
+    )
     trials = iter(answer.trials)
     driver = reports.driver_of(next(trials))
     if library:
@@ -167,17 +181,12 @@ def _ask(
 def _with_torch(
     facts: Facts, library: str, answer: helper.Answer, trial: helper.Trial, timeout: float
 ) -> Facts:
-    runtime = reports.runtime_of(trial)
-    if runtime:
-        runtime = replace(cuda.as_installed(runtime, facts.installed), origin=Origin.TORCH)
-        return replace(facts, torch_runtime=runtime, torch_problem=None, torch_lacks=())
     report = reports.of_trial(library, Mode.DLOPEN, answer, trial, timeout=timeout)
-    return replace(
-        facts,
-        torch_runtime=None,
-        torch_problem=report.message,
-        torch_lacks=tuple(missing.name for missing in report.missing),
-    )
+    if report.runtime and report.verdict is not Verdict.FAIL:
+        runtime = cuda.as_installed(report.runtime, facts.installed)
+        runtime = replace(runtime, origin=Origin.TORCH)
+        return replace(facts, torch_runtime=runtime, torch_problem=None)
+    return replace(facts, torch_runtime=None, torch_problem=report.message)
 
 
 def _torch_major(facts: Facts) -> int | None:

@@ -134,8 +134,11 @@ def verify(
 
 
 def _own_runtime(facts: Facts, candidate: Candidate) -> Runtime | None:
-    """Return torch's libcudart if the candidate links its major."""
-    runtime = facts.torch_runtime
+    """Return torch's libcudart if the candidate links its major.
+
+    If torch's library does not load as things stand, it is the one that torch brings.
+    """
+    runtime = facts.torch_runtime or facts.torch_own
     return runtime if runtime and runtime.major == candidate.major else None
 
 
@@ -154,7 +157,7 @@ def _must_pin(facts: Facts, candidate: Candidate, own: Runtime | None) -> bool:
 
 
 def _wants_runtime(report: LoadReport, runtime: Runtime) -> bool:
-    if report.status is Status.WRONG_RUNTIME:
+    if report.status in (Status.WRONG_RUNTIME, Status.TORCH_FAILS):
         return True
     names = {missing.name for missing in report.missing}
     return report.status is Status.MISSING_DEPENDENCY and runtime.path.name in names
@@ -215,7 +218,13 @@ def _rehearse(
     if known and (known.hook, known.change) == (hook, change):
         report = known.report
     else:
-        report = check.rehearse(hook, change=change, environ=facts.environ, deadline=deadline)
+        report = check.rehearse(
+            hook,
+            change=change,
+            environ=facts.environ,
+            deadline=deadline,
+            next_library=facts.torch_library,
+        )
     if way.expected:
         report = reports.with_expected(report, way.expected)
     final = {**facts.environ, **way.change}

@@ -265,7 +265,13 @@ def _ask(
         return Look(facts=gather.ask(facts, deadline, complete=complete)[0])
     hook, change = expected
     facts, answer = gather.ask(facts, deadline, hook=hook, change=change, complete=complete)
-    report = check.of_rehearsal(hook, answer, change=change, timeout=deadline.timeout)
+    report = check.of_rehearsal(
+        hook,
+        answer,
+        change=change,
+        timeout=deadline.timeout,
+        next_library=facts.torch_library,
+    )
     if report.status is Status.TIMED_OUT:
         return Look(facts=facts)  # it had a part of the time only
     return Look(facts=facts, rehearsal=Rehearsal(hook=hook, change=change, report=report))
@@ -339,9 +345,8 @@ def _host() -> tuple[str, str]:
 
 def _host_warnings(facts: Facts, report: LoadReport | None) -> list[str]:
     driver, warnings = facts.driver, []
-    works = report is not None and report.verdict is not Verdict.FAIL and report.runtime
-    pinned = works and works.path.name in facts.torch_lacks  # the environment brings what it lacks
-    if facts.torch_problem and not pinned:
+    works = report is not None and report.verdict is not Verdict.FAIL  # torch's library as well
+    if facts.torch_problem and not works:
         warnings.append(f"torch's own library does not load here: {facts.torch_problem}")
     if driver.path is None:
         warnings += _container_warnings(facts.environ)

@@ -28,8 +28,8 @@ _BIN = Path(_native.__file__).parent / "_bin"
 HELPER = str(_BIN / "pyresolve-helper")
 STUB_DRIVER = str(_BIN / "pyresolve-stub-driver.so")
 
-_STUBS = (STUB_DRIVER, f"/proc/self/fd/{lib.PYR_WIRE_STUB_FD}")
-"""How a process names the stub driver that it maps."""
+_STUBS = (STUB_DRIVER, "/proc/")
+"""How the names begin under which a process maps a stub, of the driver or of an interpreter."""
 
 _CUDA_ERROR_STUB_LIBRARY = 34  # cuda.h: the toolkit's link-time libcuda answers every call so
 
@@ -55,7 +55,8 @@ class _Kind(IntEnum):
     SYMBOL = 10
     UNDEFINED = 11
     NOT_RUN = 12
-    FINISHED = 13
+    NEXT = 13
+    FINISHED = 14
 
 
 _STATUSES = tuple(Status)  # in the order of enum pyr_status
@@ -147,23 +148,30 @@ def attempt(
     *,
     environ: Mapping[str, str],
     deadline: Deadline,
+    before: Sequence[str] = (),
+    python: str = "",
     hook: str | None = None,
+    next_library: str = "",
     change: Mapping[str, str] | None = None,
 ) -> Answer:
     """Open each target with dlopen, and rehearse a hook, each in its own process, side by side.
 
-    They start in `environ` without its LD_PRELOAD. `hook` starts with the variables of `change`
-    set, whose LD_PRELOAD names it. The trials are those of the targets and then that of the hook.
+    They start in `environ` without its LD_PRELOAD. The libraries of `before` are opened before each
+    target, and `python` defines what an interpreter defines. `hook` starts with the variables of
+    `change` set, whose LD_PRELOAD names it; then `next_library` is opened. The trials are those of
+    the targets and then that of the hook.
     """
     if PRELOAD in environ:
         environ = {name: value for name, value in environ.items() if name != PRELOAD}
-    arguments = [STUB_DRIVER, str(len(targets)), *targets]
+    arguments = [STUB_DRIVER, python, str(len(before)), *before, str(len(targets)), *targets]
     if hook is not None:
-        arguments += [hook, *(f"{name}={value}" for name, value in (change or {}).items())]
+        variables = (f"{name}={value}" for name, value in (change or {}).items())
+        arguments += [hook, next_library, *variables]
     count = len(targets) + (hook is not None)
     answer = _run("try", arguments, _environment(environ), deadline, count=count)
     if not answer.hello and not answer.timed_out and environ:
-        _run("try", [STUB_DRIVER, "0"], (), deadline)  # raises if the helper itself is broken
+        # Raises if the helper itself is broken.
+        _run("try", [STUB_DRIVER, "", "0", "0"], (), deadline)
     return answer
 
 
@@ -317,7 +325,7 @@ def _note(trial: Trial, kind: int, a: int, b: int, text: str) -> None:
             by=by,
             text=said,
         )
-    elif kind == _Kind.OBJECT and "/" in text and text not in _STUBS:  # not the vDSO
+    elif kind == _Kind.OBJECT and "/" in text and not text.startswith(_STUBS):  # nor the vDSO
         trial.objects.append(text)
     elif kind == _Kind.RUNTIME:
         trial.runtimes[text] = a if b == 0 else None

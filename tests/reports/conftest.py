@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.compile import workshop
 
-_NAME = re.compile(r"test_(?P<like>like_)?(?P<id>r\d\d)_")
+_NAME = re.compile(r"test_(?P<like>like_)?(?P<id>[rn]\d\d[ab]?)_")
 _KEY = pytest.StashKey["dict[str, _Case]"]()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support import driver, elfpatch
 from support.command import COMMAND
-from support.compile import SOURCES, built, cc, hollow
+from support.compile import SOURCES, built, cc, cc_text, hollow
 from support.driver import STUB_LIBRARY
 from support.layout import Site, fake_cudart
 from support.process import cold
@@ -182,6 +182,76 @@ def test_r20_stale_toolkit_of_a_module_file(site, tmp_path, host, full_stub):
     version, mapped = host.worker({**environ, **answer["env"]}, *opened)
     assert 12080 == version
     assert {f"{directory}/libcudart.so.12"} == with_part(mapped, "libcudart")
+
+
+NEWER = """
+    #include <stdlib.h>
+    #include <unistd.h>
+    int cudaGetDriverEntryPointByVersion(void);  /* of CUDA 12.5 */
+    int later(void) { return cudaGetDriverEntryPointByVersion(); }
+"""
+
+
+def torch_library(site, text):
+    """Replace torch's library by one that finds torch's own runtime through a DT_RUNPATH."""
+    site.tms().torch("12.8", old_dtags=False)
+    lib = site / "torch/lib"
+    places = "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN/../../nvidia/cuda_runtime/lib:$ORIGIN"
+    needed = "-Wl,--no-as-needed", fake_cudart(12), lib / "libc10.so"
+    return cc_text(text, lib / "libc10_cuda.so", *needed, *places)
+
+
+@pytest.mark.report("pytorch/pytorch#157381", "pytorch/pytorch#80637")
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "LD_PRELOAD"])
+def test_n01b_torch_fails_on_an_older_runtime(site, tmp_path, host, full_stub, variable):
+    """LD_LIBRARY_PATH has CUDA 12.1, torch wants 12.8, and `import torch` dies."""
+    library = torch_library(site, NEWER)
+    own = site.cudart(12) / "libcudart.so.12"
+    old = Site(tmp_path / "old").cudart(OLD_CUDART_12)
+    stale = old if variable == "LD_LIBRARY_PATH" else old / "libcudart.so.12"
+    places = [old, full_stub] if variable == "LD_LIBRARY_PATH" else [full_stub]
+    environ = host.environ(LD_LIBRARY_PATH=places)
+    environ[variable] = environ.get(variable, "") or str(stale)
+    done = host.run(*worker_command(library), environ=environ)
+    assert (1, True) == (done.returncode, "cudaGetDriverEntryPointByVersion" in done.stderr)
+
+    answer = host.pick(site, environ=environ)
+    assert ("ok", []) == (answer["verdict"], answer["warnings"])
+    version, mapped = host.worker({**environ, **answer["env"]}, library)
+    assert 12080 == version
+    kept = {str(stale)} if variable == "LD_PRELOAD" else set()  # behind torch's, without effect
+    assert {str(own), *kept} == with_part(mapped, "libcudart")
+    shell = 'eval "$("$0" env)" && exec "$@"'
+    environ["PYTHONPATH"] = str(site.root)
+    done = host.run("sh", "-c", shell, COMMAND, *worker_command(library), environ=environ)
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_like_n01b_torch_without_its_other_library(site, host, full_stub, says):
+    """An upgrade of torch broke off: libc10_cuda.so is there, and the libc10.so it needs is not."""
+    site.tms().torch("12.8").cudart(12)
+    (site / "torch/lib/libc10.so").unlink()
+    answer = host.pick(site, environ=host.environ(LD_LIBRARY_PATH=[full_stub]))
+    assert "NotLoadableError" == answer["error"]
+    assert "libc10_cuda.so does not load (libc10.so: cannot open" in says(answer["message"])
+
+
+@pytest.mark.parametrize(
+    ("constructor", "words"),
+    [
+        ("abort();", "libc10_cuda.so does not load (SIGABRT)"),
+        ("_exit(3);", "libc10_cuda.so does not load (exit status 3)"),
+        ("for (;;) pause();", "libc10_cuda.so did not finish loading within"),
+    ],
+)
+def test_like_n01b_constructor_of_torch(site, host, full_stub, says, constructor, words):
+    """torch's library ends or stops the process that loads it, and the hook is blamed."""
+    text = f"{NEWER}__attribute__((constructor)) static void begin(void) {{ {constructor} }}"
+    torch_library(site, text)
+    site.cudart(12)
+    answer = host.pick(site, environ=host.environ(LD_LIBRARY_PATH=[full_stub]), timeout=2)
+    assert "NotLoadableError" == answer["error"]
+    assert words in says(answer["message"])
 
 
 @pytest.mark.report("NVIDIA/cuda-python#763", "NVIDIA/cuda-python#839", "NVIDIA/cuda-python#919")

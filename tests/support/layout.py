@@ -126,7 +126,8 @@ class Site:
         """Install a torch that must not be imported.
 
         ``native`` adds libc10.so and, where torch is built for CUDA, a libc10_cuda.so that finds
-        the nvidia packages through a DT_RPATH, or a DT_RUNPATH without ``old_dtags``.
+        the nvidia packages, if ``rpath``, and libc10.so through a DT_RPATH, or a DT_RUNPATH without
+        ``old_dtags``.
         """
         self.package("torch", version)
         text = _TORCH_VERSION_PY.format(version=version, cuda=cuda, hip=hip, xpu=xpu)
@@ -138,7 +139,7 @@ class Site:
             shutil.copy(c10, lib)
             if cuda:
                 major = int(cuda.split(".")[0])
-                flags = _rpath(major, old_dtags=old_dtags) if rpath else ()
+                flags = _rpath(major if rpath else None, old_dtags=old_dtags)
                 name = "libc10_cuda.so"
                 needed = fake_cudart(major), c10
                 soname = f"-Wl,-soname,{name}"
@@ -181,7 +182,8 @@ class Site:
         (info / "RECORD").write_text(record)
 
 
-def _rpath(major: int, *, old_dtags: bool) -> tuple[str, ...]:
-    places = [f"$ORIGIN/../../nvidia/{name}/lib" for name in (f"cu{major}", "cuda_runtime")]
+def _rpath(major: int | None, *, old_dtags: bool) -> tuple[str, ...]:
+    packages = (f"cu{major}", "cuda_runtime") if major else ()
+    places = [f"$ORIGIN/../../nvidia/{name}/lib" for name in packages]
     dtags = "disable" if old_dtags else "enable"
     return f"-Wl,--{dtags}-new-dtags", f"-Wl,-rpath,{':'.join([*places, '$ORIGIN'])}"
