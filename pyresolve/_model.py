@@ -216,9 +216,11 @@ class LoadReport:
     `detail` is the cause in a word or two: the library, symbol or version that is missing, the
     signal or exit status that ended the trial; empty if the status says it all.
     `remedy` is a shell command that fixes it, None if no single one does. `undefined` are
-    symbols (with their version, `name@version`) that nothing defines, `loaded` the files that the
-    trial mapped, `runtime` and `driver` what was found among them. `elapsed` is in seconds. `pid`
-    is that of a process which outlived SIGKILL, because it sleeps in the kernel.
+    symbols (with their version, `name@version`) that nothing defines, `used_by` is the file that
+    uses the symbol or wants the version, `provider` the one that should have it and lacks it.
+    `loaded` are the files that the trial mapped, `runtime` and `driver` what was found among them.
+    `elapsed` is in seconds. `pid` is that of a process which outlived SIGKILL, because it sleeps in
+    the kernel.
     """
 
     path: Path
@@ -230,6 +232,8 @@ class LoadReport:
     remedy: str | None = None
     missing: tuple[Missing, ...] = ()
     undefined: tuple[str, ...] = ()
+    used_by: Path | None = None
+    provider: Path | None = None
     loaded: tuple[Path, ...] = ()
     runtime: Runtime | None = None
     driver: Driver = field(default_factory=Driver)

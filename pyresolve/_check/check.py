@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _overrides
 from .._environ import PRELOAD, delta, join_preload, literal, parse_preload
 from .._errors import UnrepresentablePathError
-from .._model import LoadReport, Mode, Status
-from .._process import helper
+from .._model import LoadReport, Mode, Status, Verdict
+from .._process import helper, interpreter
 from . import report as reports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-EXPLAINED = (Status.MISSING_DEPENDENCY, Status.CRASHED, Status.NOT_LOADABLE)
+EXPLAINED = (
+    Status.MISSING_DEPENDENCY,
+    Status.UNDEFINED_SYMBOL,
+    Status.VERSION_MISMATCH,
+    Status.CRASHED,
+    Status.NOT_LOADABLE,
+)
 """The causes about which explain() finds out more."""
 
 
@@ -25,15 +32,20 @@ def check(
     path: str | os.PathLike[str],
     *,
     mode: str = "dlopen",
+    after: Sequence[str | os.PathLike[str]] = (),
+    python: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     timeout: float = 10.0,
 ) -> LoadReport:
     """Try to load the library at `path` in its own process and report the result.
 
     `mode` is "dlopen" (opened by a running process; LD_PRELOAD of `environ` is left out) or
-    "preload" (put first into LD_PRELOAD before the process starts, unless it is in there).
-    `environ` is the environment to try it in, default os.environ. `timeout` is in seconds and holds
-    whatever the library does. A text without a slash is searched as the loader searches it.
+    "preload" (put first into LD_PRELOAD before the process starts, unless it is in there). `after`
+    are libraries that the process opens before, in this order, as an import does; only with
+    "dlopen". `python` is the interpreter of a Python extension, default the running one: what it
+    defines is read from its files. `environ` is the environment to try it in, default os.environ.
+    `timeout` is in seconds and holds whatever the library does. A text without a slash is searched
+    as the loader searches it.
 
     A library that does not load is a result, not an error. Raises ValueError for a mode or a
     timeout that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT, ProbeError if no process
@@ -41,23 +53,38 @@ def check(
     """
     environ = os.environ if environ is None else environ
     chosen = mode_of(mode)
+    if after and chosen is Mode.PRELOAD:
+        raise ValueError("nothing is opened before a preload: give after= with mode='dlopen'")
     deadline = helper.Deadline(_overrides.timeout(environ, timeout))
     name = _name(path)
-    report = _try(name, chosen, environ, deadline)
-    if report.status in EXPLAINED:
+    before = [_name(library) for library in after]
+    report = _try(name, chosen, before, python=python, environ=environ, deadline=deadline)
+    if report.verdict is Verdict.FAIL and before:
+        report = _blamed(report, before, environ, deadline)
+    elif report.status in EXPLAINED:
         from .._disk import site
-        from .explain import explain
+        from .explain import Circumstances, explain
 
+        load = None
         if chosen is Mode.PRELOAD:
             environ = {**environ, **_preloading(name, environ)}
-        report = explain(report, environ=environ, site=site.current(), deadline=deadline)
+        else:
+            load = partial(_try, name, chosen, python=python, environ=environ, deadline=deadline)
+        where = Circumstances(environ=environ, site=site.current(), deadline=deadline, load=load)
+        report = explain(report, where)
     if os.fspath(path) == name and report.elapsed:
         return report
     return replace(report, path=Path(path), elapsed=deadline.spent())
 
 
 def _try(
-    name: str, mode: Mode, environ: Mapping[str, str], deadline: helper.Deadline
+    name: str,
+    mode: Mode,
+    before: Sequence[str],
+    *,
+    python: str | os.PathLike[str] | None,
+    environ: Mapping[str, str],
+    deadline: helper.Deadline,
 ) -> LoadReport:
     if not helper.can_try(name) and (bad := reports.of_file(name, mode)):
         return bad
@@ -69,8 +96,42 @@ def _try(
                 return bad
             raise
         return rehearse(name, change=change, environ=environ, deadline=deadline)
-    answer = helper.attempt([name], environ=environ, deadline=deadline)
-    return reports.of_trial(name, mode, answer, answer.trials[0], timeout=deadline.timeout)
+    load = partial(_load, name, before, environ, deadline)
+    report = load()
+    if report.status is not Status.NO_PYTHON:
+        return report
+    from . import extension
+
+    executable = interpreter.resolve(python, environ)
+    return extension.check(report, executable, load=load, environ=environ, deadline=deadline)
+
+
+def _load(
+    name: str,
+    before: Sequence[str],
+    environ: Mapping[str, str],
+    deadline: helper.Deadline,
+    python: str = "",
+) -> LoadReport:
+    answer = helper.attempt(
+        [name], before=before, python=python, environ=environ, deadline=deadline
+    )
+    return reports.of_trial(name, Mode.DLOPEN, answer, answer.trials[0], timeout=deadline.timeout)
+
+
+def _blamed(
+    report: LoadReport,
+    before: Sequence[str],
+    environ: Mapping[str, str],
+    deadline: helper.Deadline,
+) -> LoadReport:
+    """Name the library of `before` that fails by itself, if there is one."""
+    for count, library in enumerate(before):
+        first = _load(library, before[:count], environ, deadline)
+        if first.verdict is Verdict.FAIL:
+            message = f"{library}, which is opened before {report.path}, fails: {first.message}"
+            return replace(first, path=report.path, message=message)
+    return report
 
 
 def rehearse(

@@ -1,11 +1,10 @@
-"""More about a failure than one trial shows: all that is missing, or the file that is broken."""
+"""More about a failure than one trial shows: where what is missing is, or what shadows it."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .._disk import elf, fault
@@ -13,64 +12,69 @@ from .._disk.cuda import copies, supplier
 from .._disk.elf import printable
 from .._disk.files import exists
 from .._environ import LIBRARY_PATH, PRELOAD, parse_library_path
-from .._model import LoadReport, Missing, Mode, Status
+from .._model import LoadReport, Missing, Mode, Status, Verdict
 from .._names import DRIVER_SONAME
 from .._process import helper
+from . import shadow
 from .report import with_broken_file
+from .trace import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .._disk.site import Site
     from .._model import Diagnosis, ElfFacts
 
+    Load = Callable[[Sequence[str]], LoadReport]
+
 _SYSTEM_PLACES = "the loader's cache and default directories"
 
-_TRACE_MISSING = re.compile(r"^\t(?P<name>.+) => not found$", re.M)
-_TRACE_FOUND = re.compile(r"^\t(?:.+ => )?(?P<path>/.+) \(0x[0-9a-f]+\)$", re.M)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """Where a library was tried. `load` opens it again after others, None for a preload."""
+
+    environ: Mapping[str, str]
+    site: Site
+    deadline: helper.Deadline
+    load: Load | None = None
 
 
-def explain(
-    report: LoadReport, *, environ: Mapping[str, str], site: Site, deadline: helper.Deadline
-) -> LoadReport:
+def explain(report: LoadReport, where: Circumstances) -> LoadReport:
     """Look for more about a failure than one trial shows; for a report whose status is EXPLAINED.
 
     All that is missing, where it was searched and where it is; the file that the loader could not
-    read.
+    read; the file that lacks a symbol or a version, and the one that has it.
     """
     target = os.fspath(report.path)
-    if report.status is not Status.MISSING_DEPENDENCY:
-        broken = _broken_file(target, environ) if "/" in target else None
+    if report.status in (Status.CRASHED, Status.NOT_LOADABLE):
+        broken = _broken_file(target, where.environ) if "/" in target else None
         return with_broken_file(report, broken) if broken else report
-    loader = elf.read(helper.HELPER).interpreter
-    names = [missing.name for missing in report.missing]
-    found: Sequence[str] = ()
-    if loader and "/" in target:
-        # Traced as the loader will see it: opened in a process without preloads, or as a preload.
-        preload = report.mode is Mode.PRELOAD
-        variables = {k: v for k, v in environ.items() if preload or k != PRELOAD}
-        program = helper.HELPER if preload else target
-        missing, found = _trace(program, loader, environ=variables, deadline=deadline)
-        names = list(missing) or names
+    missing, found = _traced(report, target, where)
+    if report.status is not Status.MISSING_DEPENDENCY:
+        files = [target, *map(os.fspath, report.loaded), *found]
+        return shadow.explain(report, files, environ=where.environ, site=where.site)
     users = [elf.read(path) for path in (target, *found)]
     for user in users[1:]:
         if diagnosis := fault.diagnose(user):
             return with_broken_file(report, diagnosis)
-    return _with_missing(report, tuple(_missing(name, users, environ, site) for name in names))
+    names = missing or [item.name for item in report.missing]
+    found_missing = tuple(_missing(name, users, where.environ, where.site) for name in names)
+    return _with_missing(report, found_missing, where)
 
 
-def _trace(
-    program: str, loader: str, *, environ: Mapping[str, str], deadline: helper.Deadline
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what the loader does not find for `program`, and the files that it finds.
-
-    It only lists them: no constructor runs (ld.so(8), LD_TRACE_LOADED_OBJECTS).
-    """
-    listing = {**environ, "LD_TRACE_LOADED_OBJECTS": "1"}
-    text = helper.run([loader, program], environ=listing, deadline=deadline).captured
-    missing = dict.fromkeys(match["name"] for match in _TRACE_MISSING.finditer(text))
-    found = dict.fromkeys(match["path"] for match in _TRACE_FOUND.finditer(text))
-    return tuple(missing), tuple(found)
+def _traced(
+    report: LoadReport, target: str, where: Circumstances
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what the loader does not find, and what it finds."""
+    loader = elf.read(helper.HELPER).interpreter
+    if not loader or "/" not in target:
+        return (), ()
+    # Traced as the loader will see it: opened in a process without preloads, or as a preload.
+    preload = report.mode is Mode.PRELOAD
+    variables = {k: v for k, v in where.environ.items() if preload or k != PRELOAD}
+    program = helper.HELPER if preload else target
+    return trace(program, loader, environ=variables, deadline=where.deadline)
 
 
 def _broken_file(target: str, environ: Mapping[str, str]) -> Diagnosis | None:
@@ -95,6 +99,9 @@ def _missing(
 ) -> Missing:
     user = next((facts for facts in users if name in facts.needed), None)
     found = copies(name, site, environ)
+    if user:
+        beside = user.path.parent / name
+        found = tuple(dict.fromkeys((*found, *([beside] if exists(beside) else []))))
     broken = {
         path: diagnosis.message for path in found if (diagnosis := fault.diagnose(elf.read(path)))
     }
@@ -120,24 +127,25 @@ def _searched(user: ElfFacts | None, environ: Mapping[str, str]) -> tuple[str, .
     return (*rpath, *variable, *runpath, _SYSTEM_PLACES)
 
 
-def _with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadReport:
+def _with_missing(
+    report: LoadReport, missing: tuple[Missing, ...], where: Circumstances
+) -> LoadReport:
     """Complete the report after all that is missing is known."""
     # If the driver is all that is missing the status is another one.
     wanted = [item for item in missing if item.name != DRIVER_SONAME] or list(missing)
-    names = " and ".join(
-        item.name
-        + (f" (for {item.needed_by})" if item.needed_by not in (None, str(report.path)) else "")
-        for item in wanted
-    )
-    text = f"{report.path} needs {names}, which the loader does not find"
+    text = f"{report.path} needs {_names(wanted, report)}, which the loader does not find"
     text += "".join(f"; {problem}" for item in wanted for problem in item.unusable)
-    reach = [item.elsewhere[0] for item in wanted if item.elsewhere]
+    opened = [item for item in wanted if _is_torchs(item, where.site)] if where.load else []
+    if opened:
+        return _after_torch(replace(report, missing=missing), text, opened, where)
+    lying = [item for item in wanted if item.elsewhere]
     lacking = [item for item in wanted if not item.elsewhere]
     suppliers = [item.supplier for item in lacking if item.supplier]
     remedy = None
-    if reach:
-        places = ":".join(dict.fromkeys(str(path.parent) for path in reach))
-        files, verb = ", ".join(map(str, reach)), "lies" if len(reach) == 1 else "lie"
+    if lying:
+        places = ":".join(dict.fromkeys(str(item.elsewhere[0].parent) for item in lying))
+        files = ", ".join(str(item.elsewhere[0]) for item in lying)
+        verb = "lies" if len(lying) == 1 else "lie"
         text += f"; {files} {verb} out of its reach: put {places} into LD_LIBRARY_PATH"
         remedy = (
             f"export LD_LIBRARY_PATH={shlex.quote(places)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
@@ -146,5 +154,35 @@ def _with_missing(report: LoadReport, missing: tuple[Missing, ...]) -> LoadRepor
         remedy = " && ".join(dict.fromkeys(suppliers))
         text += f"; no sound copy is installed: {remedy}"
     elif lacking:
-        text += ": install what brings it, or put its directory into LD_LIBRARY_PATH"
+        what = f"; {_names(lacking)}" if lying else ""
+        brings = "what brings it" if len(lacking) == 1 else "what brings them"
+        text += f"{what}: install {brings}, or put its directory into LD_LIBRARY_PATH"
+        remedy = None
     return replace(report, missing=missing, message=printable(text), remedy=remedy)
+
+
+def _names(items: Sequence[Missing], report: LoadReport | None = None) -> str:
+    own = (None, str(report.path)) if report else None
+    return " and ".join(
+        item.name + (f" (for {item.needed_by})" if own and item.needed_by not in own else "")
+        for item in items
+    )
+
+
+def _is_torchs(item: Missing, site: Site) -> bool:
+    libraries = {package / "lib" for package in site.packages("torch")}
+    return any(path.parent in libraries for path in item.elsewhere)
+
+
+def _after_torch(
+    report: LoadReport, text: str, opened: Sequence[Missing], where: Circumstances
+) -> LoadReport:
+    """Tell what would be said after `import torch`, which opens these libraries first."""
+    files = [str(item.elsewhere[0]) for item in opened]
+    assert where.load, "only an opened library comes after another"
+    rest = where.load(files)
+    says = "then it loads" if rest.verdict is Verdict.OK else f"then: {rest.message}"
+    text += f"; `import torch` opens {' and '.join(files)} before: {says}"
+    after = " ".join(f"--after {shlex.quote(file)}" for file in files)
+    remedy = f"pyresolve check {after} {shlex.quote(str(report.path))}"
+    return replace(report, message=printable(text), remedy=remedy)

@@ -37,6 +37,8 @@ _MAPS_RUNTIME = (
     Status.TORCH_FAILS,
 )
 
+_SYSTEM_VERSIONS = ("GLIBC", "GLIBCXX", "CXXABI", "GCC")  # of the system image's own libraries
+
 _REBUILT = "reinstall it in a version that goes with what it links"
 
 
@@ -94,6 +96,8 @@ def of_trial(
         detail=printable(_detail(subject)),
         missing=(Missing(name=outcome.name),) if status is Status.MISSING_DEPENDENCY else (),
         undefined=subject.undefined,
+        used_by=_path(outcome.by) if "/" in outcome.by else None,
+        provider=_provider(outcome),
         loaded=tuple(map(_path, trial.objects)),
         runtime=runtime_of(trial),
         driver=driver,
@@ -217,6 +221,11 @@ def _undefined(trial: Trial, outcome: Outcome) -> tuple[str, ...]:
     return tuple(trial.undefined[trial.undefined.index(named) :])
 
 
+def _provider(outcome: Outcome) -> Path | None:
+    named = outcome.status is Status.VERSION_MISMATCH and "/" in outcome.file
+    return _path(outcome.file) if named else None
+
+
 def _detail(subject: _Subject) -> str:
     outcome = subject.outcome
     late = outcome.status is Status.BROKEN_ENVIRONMENT and not outcome.name
@@ -296,18 +305,21 @@ def _who_lacks(user: str, objects: Sequence[str], symbol: str) -> str:
 
 def _version_mismatch(subject: _Subject) -> str:
     outcome, name = subject.outcome, subject.name
-    message = (
-        f"{outcome.by or name} needs {_symbol(outcome)} of {outcome.file}, which does not have it"
-    )
-    wanted = outcome.name.rpartition("_")[0]
-    defined = elf.read(outcome.file).versions_defined if "/" in outcome.file else ()
-    family = [version for version in defined if version.rpartition("_")[0] == wanted]
-    if family:
-        newest = max(family, key=_numbers)
-        message += f" (its newest is {newest})"
+    message = needs(outcome.by or name, _symbol(outcome), outcome.file)
     if outcome.by and not same_file(outcome.by, name):
         message = f"{name} needs a file that is unusable: {message}"
-    return f"{message}: install a build for this system, or use a newer system image"
+    if outcome.name.partition("_")[0] in _SYSTEM_VERSIONS:
+        return f"{message}: install a build for this system, or use a newer system image"
+    return f"{message}: install the two in versions that go together"
+
+
+def needs(user: str, wanted: str, provider: str) -> str:
+    """Say which file wants a symbol or a version of which other one, in vain."""
+    message = f"{user} needs {wanted} of {provider}, which does not have it"
+    stem = wanted.rpartition("_")[0]
+    defined = elf.read(provider).versions_defined if stem and "/" in provider else ()
+    family = [version for version in defined if version.rpartition("_")[0] == stem]
+    return f"{message} (its newest is {max(family, key=_numbers)})" if family else message
 
 
 def _numbers(version: str) -> tuple[int, ...]:

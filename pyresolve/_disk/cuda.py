@@ -95,8 +95,10 @@ def with_driver_directories(
 
 
 def copies(soname: str, site: Site, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the installed files of this name, wherever they lie."""
-    paths = (directory / soname for directory, _ in directories(site, environ))
+    """Return the installed files of this name, wherever they lie; last those beside torch's own."""
+    places = [directory for directory, _ in directories(site, environ)]
+    places += [package / "lib" for package in site.packages("torch")]
+    paths = (directory / soname for directory in places)
     return tuple(dict.fromkeys(path for path in paths if exists(path)))
 
 

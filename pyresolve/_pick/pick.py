@@ -284,10 +284,11 @@ def _launched(seen: Look, candidate: Candidate, pin: Pin, deadline: helper.Deadl
     launched = launch.verify(planned, facts, candidate, deadline=deadline, known=seen.rehearsal)
     if launched.report.status not in check.EXPLAINED or facts.site is None:
         return launched
-    from .._check.explain import explain
+    from .._check.explain import Circumstances, explain
 
     final = {**facts.environ, **launched.change}
-    report = explain(launched.report, environ=final, site=facts.site, deadline=deadline)
+    where = Circumstances(environ=final, site=facts.site, deadline=deadline)
+    report = explain(launched.report, where)
     return replace(launched, report=report)
 
 

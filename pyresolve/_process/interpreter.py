@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def site_of(
     """
     if python is None:
         return sites.current()
-    executable = _resolve(os.fspath(python), environ)
+    executable = resolve(python, environ)
     variables = {name: value for name, value in environ.items() if name != PRELOAD}
     key = _key(executable, variables)
     (prefix, *paths), seen = _answers.get(key, ([""], [None]))
@@ -61,7 +62,9 @@ def site_of(
     return sites.Site(prefix=Path(prefix), entries=tuple(sites.entries(paths)))
 
 
-def _resolve(python: str, environ: Mapping[str, str]) -> str:
+def resolve(python: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> str:
+    """Return the path of an interpreter, None is the running one. Raises InterpreterError."""
+    python = (sys.executable or "/proc/self/exe") if python is None else os.fspath(python)
     if "\0" in python or not python:
         raise InterpreterError(f"{python!r} names no interpreter", python=python)
     if "/" in python:

@@ -19,6 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="dlopen",
         help="opened by a process, or preloaded before it starts (default: %(default)s)",
     )
+    parser.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="LIB",
+        help="opened before, as a program does; may be repeated",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PYTHON",
+        help="the interpreter of a Python extension (default: the one that runs this)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,7 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     from .._check.check import check
     from .._document import plain
 
-    reports = [check(library, mode=arguments.mode) for library in arguments.libraries]
+    reports = [
+        check(
+            library,
+            mode=arguments.mode,
+            after=arguments.after,
+            python=arguments.python,
+        )
+        for library in arguments.libraries
+    ]
     if arguments.json:
         print_json({"reports": [plain(report) for report in reports]})
     else:

@@ -921,7 +921,7 @@ struct head { uint32_t magic; uint16_t version, kind; uint64_t nonce; uint32_t t
               int64_t a, b; };
 
 ON_LOAD {
-    struct head forged[] = {{0x50595231, 1, 5}, {0x50595231, 1, 13}};
+    struct head forged[] = {{0x50595231, 2, 5}, {0x50595231, 2, 14}};
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
     while (maps && fgets(line, sizeof line, maps)) {

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import driver, elfpatch
+from support import MODES, driver, elfpatch
 from support.command import COMMAND
 from support.compile import SOURCES, built, cc, cc_text, hollow
 from support.driver import STUB_LIBRARY
@@ -245,13 +245,175 @@ def test_like_n01b_torch_without_its_other_library(site, host, full_stub, says):
     ],
 )
 def test_like_n01b_constructor_of_torch(site, host, full_stub, says, constructor, words):
-    """torch's library ends or stops the process that loads it, and the hook is blamed."""
+    """The library of torch ends or stops the process that loads it, and the hook is blamed."""
     text = f"{NEWER}__attribute__((constructor)) static void begin(void) {{ {constructor} }}"
     torch_library(site, text)
     site.cudart(12)
     answer = host.pick(site, environ=host.environ(LD_LIBRARY_PATH=[full_stub]), timeout=2)
     assert "NotLoadableError" == answer["error"]
     assert words in says(answer["message"])
+
+
+# --- a file that is found first and lacks what is wanted
+
+USES_NEWER = """
+    int cudaGetDriverEntryPointByVersion(void);
+    int f(void) { return cudaGetDriverEntryPointByVersion(); }
+"""
+
+
+@pytest.fixture
+def versioned(tmp_path):
+    """Return a library that wants a function of CUDA 12.5 in the version of CUDA 12."""
+    script = tmp_path / "cudart.map"
+    script.write_text("libcudart.so.12 { global: *; };\n")
+    text = "int cudaGetDriverEntryPointByVersion(void) { return 0; }"
+    soname = "-Wl,-soname,libcudart.so.12", f"-Wl,--version-script={script}"
+    newer = cc_text(text, tmp_path / "newer.so", *soname)
+    return cc_text(USES_NEWER, tmp_path / "user.so", newer)
+
+
+@pytest.mark.report("sgl-project/sglang#5695", "deepseek-ai/DeepGEMM#137")
+@pytest.mark.parametrize("mode", MODES)
+def test_n01a_older_runtime_first(site, tmp_path, versioned, clean_env, monkeypatch, says, mode):
+    """An old cudart 12.1 is found first, and to reinstall the library is the advice."""
+    monkeypatch.syspath_prepend(site.root)
+    old = Site(tmp_path / "old").cudart(OLD_CUDART_12)
+    good = site.cudart(12)
+    environ = {**clean_env, "LD_LIBRARY_PATH": str(old)}
+    report = pyresolve.check(versioned, mode=mode, environ=environ)
+    assert "undefined_symbol" == report.status.value
+    wanted = "cudaGetDriverEntryPointByVersion@libcudart.so.12"
+    assert report.message == says(
+        f"{versioned} needs {wanted} of {old}/libcudart.so.12, which does not have it and is found"
+        f" first through LD_LIBRARY_PATH ({old}); {good}/libcudart.so.12 has it: put {good} before"
+        f" {old} into LD_LIBRARY_PATH"
+    )
+    assert (versioned, old / "libcudart.so.12") == (report.used_by, report.provider)
+    assert report.remedy
+    shell = f'{report.remedy}; exec "$0" check --mode {mode} "$1"'
+    command = [require_tool("sh"), "-c", shell, COMMAND, str(versioned)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (0, "OK") == (done.returncode, done.stdout[:2])
+
+
+@pytest.mark.report("NVIDIA/nccl#1180", "pytorch/pytorch#119932")
+def test_n03_older_nccl_first(site, tmp_path, clean_env, monkeypatch, says):
+    """An old libnccl.so.2 is found first, and lacks ncclCommRegister, which has no version."""
+    monkeypatch.syspath_prepend(site.root)
+    soname = "-Wl,-soname,libnccl.so.2"
+    good = site / "nvidia/nccl/lib/libnccl.so.2"
+    old = tmp_path / "old/libnccl.so.2"
+    for path, text in (good, "int ncclCommRegister(void) { return 0; }"), (old, ""):
+        path.parent.mkdir(parents=True)
+        cc_text(text, path, soname)
+    text = "int ncclCommRegister(void);\nint f(void) { return ncclCommRegister(); }"
+    library = cc_text(text, tmp_path / "user.so", good)
+    report = pyresolve.check(library, environ={**clean_env, "LD_LIBRARY_PATH": str(old.parent)})
+    assert f"{library} needs ncclCommRegister of {old}, which does not have it" in says(
+        report.message
+    )
+    assert f"; {good} has it: put {good.parent} before {old.parent}" in report.message
+
+
+@pytest.mark.report("tensorflow/tensorflow#45930")
+@pytest.mark.parametrize("made", [shutil.copy, os.symlink])
+def test_n13_runtime_under_another_name(site, tmp_path, clean_env, says, made):
+    """A cudart 13 is copied or linked as libcudart.so.12."""
+    real = site.cudart(13) / "libcudart.so.13"
+    named = tmp_path / "libcudart.so.12"
+    made(real, named)
+    environ = {**clean_env, "LD_LIBRARY_PATH": str(tmp_path)}
+    report = pyresolve.check(site.tms().hook("_cu12"), environ=environ)
+    assert "version_mismatch" == report.status.value
+    assert says(report.message) == (
+        f"{site.hook('_cu12')} needs libcudart.so.12 of {named}, which does not have it: it is"
+        " libcudart.so.13 under another name; put the real libcudart.so.12 in its place"
+    )
+    report = pyresolve.check(named, environ=environ)
+    assert report.runtime
+    assert (13, 13000) == (report.runtime.major, report.runtime.version)
+
+
+def test_like_n01a_driver_that_is_too_old(tmp_path, clean_env, says):
+    """The symbol is the driver's, and the driver here does not have it yet."""
+    soname = "-Wl,-soname,libcuda.so.1"
+    directory = tmp_path / "driver"
+    directory.mkdir()
+    version = "int cuDriverGetVersion(int *version) { *version = 12000; return 0; }"
+    newer = cc_text(f"{version}\nint cuLater(void) {{ return 0; }}", tmp_path / "newer.so", soname)
+    cc_text(version, directory / "libcuda.so.1", soname)
+    text = "int cuLater(void);\nint f(void) { return cuLater(); }"
+    library = cc_text(text, tmp_path / "user.so", newer)
+    environ = {**clean_env, "LD_LIBRARY_PATH": str(directory)}
+    report = pyresolve.check(library, environ=environ)
+    assert says(report.message) == (
+        f"{library} needs cuLater of {directory}/libcuda.so.1, which does not have it: update the"
+        " driver"
+    )
+
+
+def test_like_n03_dependency_of_a_dependency(site, tmp_path, clean_env, monkeypatch, says):
+    """Not the target but a library that it needs is met by an older copy of a third one."""
+    monkeypatch.syspath_prepend(site.root)
+    good = site / "nvidia/low/lib/liblow.so.1"
+    old = tmp_path / "old/liblow.so.1"
+    for path, text in (good, "int late(void) { return 0; }"), (old, ""):
+        path.parent.mkdir(parents=True)
+        cc_text(text, path, "-Wl,-soname,liblow.so.1")
+    text = "int late(void);\nint middle(void) { return late(); }"
+    middle = cc_text(text, tmp_path / "libmiddle.so", good, "-Wl,-soname,libmiddle.so")
+    text = "int middle(void);\nint top(void) { return middle(); }"
+    top = cc_text(text, tmp_path / "top.so", middle)
+    environ = {**clean_env, "LD_LIBRARY_PATH": f"{old.parent}:{tmp_path}"}
+    report = pyresolve.check(top, environ=environ)
+    assert f"{middle} needs late of {old}, which does not have it" in says(report.message)
+    assert f"{good} has it" in report.message
+
+
+def test_like_n13_no_copy_has_it(site, tmp_path, clean_env, says):
+    """Nothing here has the symbol: the sentence names none that would."""
+    directory = site.cudart(12)
+    text = "int cudaNeverThere(void);\nint f(void) { return cudaNeverThere(); }"
+    library = cc_text(text, tmp_path / "user.so", directory / "libcudart.so.12")
+    environ = {**clean_env, "LD_LIBRARY_PATH": str(directory)}
+    report = pyresolve.check(library, environ=environ)
+    assert ("undefined_symbol", None) == (report.status.value, report.provider)
+    assert "has it" not in says(report.message)
+
+
+# --- what the program opens before
+
+
+@pytest.mark.report("sgl-project/sglang#9584", "triton-inference-server/server#4141")
+def test_n10_extension_that_counts_on_torch(site, tmp_path, clean_env, monkeypatch, says):
+    """A torch extension needs libc10.so, which `import torch` has opened before."""
+    monkeypatch.syspath_prepend(site.root)
+    site.torch("12.8").fake_cudart(12)
+    c10 = site / "torch/lib/libc10.so"
+    uses = "int c10_error(int);\nint use(void) { return c10_error(1); }"
+    extension = cc_text(uses, tmp_path / "extension.so", c10)
+    report = pyresolve.check(extension, environ=clean_env)
+    assert "missing_dependency" == report.status.value
+    assert says(report.message) == (
+        f"{extension} needs libc10.so, which the loader does not find; `import torch` opens {c10}"
+        " before: then it loads"
+    )
+    assert report.remedy == f"pyresolve check --after {c10} {extension}"
+    words = report.remedy.replace("pyresolve", str(COMMAND), 1).split()
+    done = subprocess.run(words, env=clean_env, capture_output=True, text=True, check=False)
+    assert (0, "OK") == (done.returncode, done.stdout[:2])
+
+
+def test_like_n10_gap_behind_torch(site, tmp_path, clean_env, monkeypatch, says):
+    """What torch opens is not all that the extension lacks: the rest is judged as well."""
+    monkeypatch.syspath_prepend(site.root)
+    site.torch("12.8")
+    c10 = site / "torch/lib/libc10.so"
+    text = "int c10_error(int);\nint nowhere(void);\nint f(void) { return c10_error(nowhere()); }"
+    gap = cc_text(text, tmp_path / "gap.so", c10)
+    message = pyresolve.check(gap, environ=clean_env).message
+    assert f"opens {c10} before: then: {gap} uses nowhere, which nothing" in says(message)
 
 
 @pytest.mark.report("NVIDIA/cuda-python#763", "NVIDIA/cuda-python#839", "NVIDIA/cuda-python#919")

@@ -1,0 +1,127 @@
+"""Python extensions: libraries that use what an interpreter defines, and link none."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from .._disk import elf, interpreter_stub, symbols
+from .._disk.elf import printable
+from .._model import LoadReport, Status, Verdict
+from .trace import trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .._process.helper import Deadline
+
+_TAG = re.compile(r"\.(?P<tag>cpython-\d+[a-z]*|pypy\d+-pp\d+|graalpy[\w-]+)(?:-[\w-]+)?\.so$")
+_VERSION = re.compile(r"python(?P<major>3)\.?(?P<minor>\d+)(?P<abi>t?)(?![\d.]*\.py)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Interpreter:
+    """`files` are the executable and its libpython; `tag` is that of its extensions, or ""."""
+
+    executable: str
+    files: tuple[str, ...]
+    tag: str
+
+
+def check(
+    report: LoadReport,
+    executable: str,
+    *,
+    load: Callable[[str], LoadReport],
+    environ: Mapping[str, str],
+    deadline: Deadline,
+) -> LoadReport:
+    """Check an extension again together with an interpreter; `report` is without one.
+
+    What the interpreter defines is read from its files, and defined by a library that is made for
+    the purpose; `load` opens the target after that one. The interpreter is not started.
+    """
+    interpreter = _describe(executable, environ, deadline)
+    name = os.fspath(report.path)
+    tag = _TAG.search(name)
+    if tag and interpreter.tag and tag["tag"] != interpreter.tag:
+        return _of_another(
+            report,
+            f"{name} is named for {tag['tag']}, and {executable} takes {interpreter.tag}",
+            tag["tag"],
+        )
+    image = _image(tuple((file, _identity(file)) for file in interpreter.files))
+    if image is None:
+        message = (
+            f"{report.message}; {executable} defines nothing of Python's: name the interpreter"
+            " itself, no script that starts it"
+        )
+        return replace(report, message=printable(message))
+    try:
+        with _memory_file() as file:
+            file.write(image)
+            file.flush()
+            stub = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+            checked = load(stub)
+    except OSError as error:
+        return replace(report, message=f"{report.message}; {error.strerror} here")
+    if stub in checked.message:  # /proc is not the same there, or nothing of it may be executed
+        return report
+    if checked.status is not Status.WRONG_PYTHON:
+        return checked
+    some = ", ".join(checked.undefined[:5])
+    found = f"{name} uses {some}, which {executable} does not define"
+    return _of_another(checked, found, checked.detail)
+
+
+def _of_another(report: LoadReport, found: str, detail: str) -> LoadReport:
+    message = f"{found}: it is built for another Python; reinstall it with the workers' interpreter"
+    return replace(
+        report,
+        verdict=Verdict.FAIL,
+        status=Status.WRONG_PYTHON,
+        message=printable(message),
+        detail=detail,
+    )
+
+
+def _describe(executable: str, environ: Mapping[str, str], deadline: Deadline) -> _Interpreter:
+    facts = elf.read(executable)
+    files = [executable]
+    if facts.interpreter and any(name.startswith("libpython") for name in facts.needed):
+        _, found = trace(executable, facts.interpreter, environ=environ, deadline=deadline)
+        files += [path for path in found if os.path.basename(path).startswith("libpython")]  # noqa: PTH119
+    # Only the name of a file tells the version of an interpreter that is not started.
+    names = [os.path.basename(os.path.realpath(file)) for file in files]  # noqa: PTH119
+    versions = (match for name in names if (match := _VERSION.search(name)))
+    version = next(versions, None)
+    tag = f"cpython-3{version['minor']}{version['abi']}" if version else ""
+    return _Interpreter(executable=executable, files=tuple(files), tag=tag)
+
+
+def _memory_file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):  # not in an interpreter that is built for an old glibc
+        return open(os.memfd_create("pyresolve-python", os.MFD_CLOEXEC), "wb")  # noqa: PTH123
+    import tempfile
+
+    return cast("BinaryIO", tempfile.TemporaryFile())
+
+
+def _identity(file: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(file)  # noqa: PTH116
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=4)
+def _image(files: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes | None:
+    """Return the library that defines what these files define; the identities are for the cache."""
+    exported = [symbol for file, _ in files for symbol in symbols.read(file)]
+    if not any(symbol.defined and symbol.name == b"Py_IsInitialized" for symbol in exported):
+        return None
+    return interpreter_stub.build(exported)
