@@ -65,14 +65,16 @@ def delta(
     hook: str,
     preload: Sequence[str] = (),
     library_path: Sequence[str] = (),
+    ahead: Sequence[str] = (),
     same_stem: Callable[[str], bool] | None = None,
 ) -> dict[str, str]:
     """Return the variables that must change so that `hook` is loaded before everything else.
 
-    LD_PRELOAD becomes the hook, the files of `preload`, then what was there, without other builds
-    of the hook: elements whose file name is `same_stem`. LD_LIBRARY_PATH gets the directories of
-    `library_path` in front; if they are there already it stays as it is. Nothing else is
-    dropped, not even what the loader would ignore. The change merged, nothing is left to change.
+    LD_PRELOAD becomes the hook, the files of `preload`, then what was there, except the elements of
+    `ahead`, which stay ahead of the hook. Other builds of the hook, elements whose file name is
+    `same_stem`, are dropped. LD_LIBRARY_PATH gets the directories of `library_path` in front; if
+    they are there already it stays as it is. Nothing else is dropped, not even what the loader
+    would ignore. The change merged, nothing is left to change.
 
     A file in a directory with a space is preloaded by its bare name, with its directory in front of
     LD_LIBRARY_PATH. Only a DT_RPATH of the executable is searched before it.
@@ -86,12 +88,13 @@ def delta(
 
     # `preload` comes before what was there: the first libcudart of a SONAME is everybody's.
     elements, homes = _spell((hook, *preload))
-    kept = (
+    kept = [
         element
         for element in parse_preload(environ.get(PRELOAD))
         if same_stem is None or not same_stem(posixpath.basename(element))
-    )
-    result = {PRELOAD: join_preload((*elements, *kept))}
+    ]
+    first = [element for element in kept if element in ahead and element not in elements]
+    result = {PRELOAD: join_preload((*first, *elements, *kept))}
 
     wanted = _once((*homes, *(literal(path, LIBRARY_PATH, path) for path in library_path)))
     present = parse_library_path(environ.get(LIBRARY_PATH))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _overrides
+from .._disk.elf import printable
 from .._environ import PRELOAD, delta, join_preload, literal, parse_preload
 from .._errors import UnrepresentablePathError
 from .._model import LoadReport, Mode, Status, Verdict
@@ -26,6 +27,9 @@ EXPLAINED = (
     Status.NOT_LOADABLE,
 )
 """The causes about which explain() finds out more."""
+
+ORDER_MATTERS = (Status.CRASHED, Status.EXITED, Status.BYPASSED)
+"""The causes of which another order of LD_PRELOAD may be free."""
 
 
 def check(
@@ -95,7 +99,8 @@ def _try(
             if "/" in name and (bad := reports.of_file(name, mode)):
                 return bad
             raise
-        return rehearse(name, change=change, environ=environ, deadline=deadline)
+        report = rehearse(name, change=change, environ=environ, deadline=deadline)
+        return _in_other_order(report, name, environ, deadline)
     load = partial(_load, name, before, environ, deadline)
     report = load()
     if report.status is not Status.NO_PYTHON:
@@ -132,6 +137,24 @@ def _blamed(
             message = f"{library}, which is opened before {report.path}, fails: {first.message}"
             return replace(first, path=report.path, message=message)
     return report
+
+
+def _in_other_order(
+    report: LoadReport, name: str, environ: Mapping[str, str], deadline: helper.Deadline
+) -> LoadReport:
+    """Say if a preload works behind the others, and only there."""
+    others = parse_preload(environ.get(PRELOAD))
+    if report.status not in ORDER_MATTERS or not others or name in others or "/" not in name:
+        return report
+    change = {PRELOAD: "", **delta(environ, hook=name, ahead=others)}
+    again = rehearse(name, change=change, environ=environ, deadline=deadline)
+    if again.verdict is Verdict.FAIL:
+        return report
+    message = (
+        f"{name} does not work ahead of {', '.join(others)} ({report.detail}), and works behind:"
+        f" write LD_PRELOAD={change[PRELOAD]}"
+    )
+    return replace(report, message=printable(message))
 
 
 def rehearse(

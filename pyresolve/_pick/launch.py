@@ -76,27 +76,71 @@ class Launch:
     notes: tuple[str, ...] = ()
 
 
-def plan(facts: Facts, candidate: Candidate, pin: Pin = Pin.AUTO) -> Plan:
+def orders(facts: Facts, candidate: Candidate) -> Iterator[tuple[str, ...]]:
+    """Yield the preloads that may stay ahead of the hook, the order to try first before the others.
+
+    An order that is there already is tried first. Else the hook comes first, and behind the others
+    only if that does not work: the runtime of AddressSanitizer refuses every other place.
+    """
+    present = parse_preload(facts.environ.get(PRELOAD))
+    hook = os.fspath(candidate.path)
+    found = [present[: present.index(hook)]] if hook in present else []
+    others = tuple(item for item in present if item != hook)
+    yield from dict.fromkeys((*found, (), others))
+
+
+def find(
+    facts: Facts,
+    candidate: Candidate,
+    pin: Pin,
+    *,
+    deadline: Deadline,
+    known: Rehearsal | None,
+) -> Launch:
+    """Return the first change that works, in one order of LD_PRELOAD after another.
+
+    If none works, it is the first that failed. Raises UnrepresentablePathError.
+    """
+    first: Launch | None = None
+    for ahead in orders(facts, candidate):
+        planned = plan(facts, candidate, pin, ahead)
+        launch = verify(planned, facts, candidate, deadline=deadline, known=known)
+        first = first or launch
+        if launch.report.verdict is not Verdict.FAIL:
+            return launch
+        if launch.report.status not in check.ORDER_MATTERS:
+            break
+    assert first, "there is always an order"
+    return first
+
+
+def plan(
+    facts: Facts, candidate: Candidate, pin: Pin = Pin.AUTO, ahead: tuple[str, ...] | None = None
+) -> Plan:
     """Return the ways to start with `candidate`, the narrowest first.
 
+    `ahead` are the preloads that stay ahead of it, default those of the first order.
     The hook is loaded before torch's RPATH is read, so that the environment decides which libcudart
     the process gets. If that may not be torch's, torch's is pinned. Raises UnrepresentablePathError
     if no way can be written down.
     """
+    if ahead is None:
+        ahead = next(orders(facts, candidate))
     own = _own_runtime(facts, candidate)
     others = (runtime for runtime in facts.installed if runtime.major == candidate.major)
     pinned = own or next(others, None)
     if pinned is None or pin is Pin.NONE:
-        return Plan(ways=(_way(facts, candidate, Pin.NONE),))
+        return Plan(ways=(_way(facts, candidate, ahead, Pin.NONE),))
     if pin is not Pin.AUTO:
-        return Plan(ways=(_way(facts, candidate, pin, pinned, pinned.path),))
+        return Plan(ways=(_way(facts, candidate, ahead, pin, pinned, pinned.path),))
     ways: list[Way] = []
     refused: UnrepresentablePathError | None = None
     if not _must_pin(facts, candidate, own):
-        ways.append(_way(facts, candidate, Pin.NONE, expected=own.path if own else None))
+        expected = own.path if own else None
+        ways.append(_way(facts, candidate, ahead, Pin.NONE, expected=expected))
     for kind in _pins(facts, pinned):
         try:
-            ways.append(_way(facts, candidate, kind, pinned, pinned.path))
+            ways.append(_way(facts, candidate, ahead, kind, pinned, pinned.path))
         except UnrepresentablePathError as error:  # noqa: PERF203  (two turns at most)
             refused = error
     if refused and not ways:
@@ -184,6 +228,7 @@ def _reads_lists(facts: Facts) -> bool:
 def _way(
     facts: Facts,
     candidate: Candidate,
+    ahead: tuple[str, ...],
     pin: Pin,
     runtime: Runtime | None = None,
     expected: Path | None = None,
@@ -196,6 +241,7 @@ def _way(
         hook=os.fspath(candidate.path),
         preload=[path] if pin is Pin.PRELOAD else [],
         library_path=[item for item in added if item],
+        ahead=ahead,
         same_stem=same_stem(facts.stem),
     )
     return Way(change=change, runtime=runtime, expected=expected, directory=directory)
@@ -251,7 +297,9 @@ def _conda_note(directory: str) -> Iterator[str]:
 
 def _notes(facts: Facts, candidate: Candidate, environ: Mapping[str, str]) -> Iterator[str]:
     preloads = parse_preload(environ[PRELOAD])
-    for element in preloads[1:]:
+    for element in preloads:
+        if element == os.fspath(candidate.path):
+            continue
         plain = "/" in element and "$" not in element  # a token is the loader's to expand
         if plain and (diagnosis := fault.find(element)):
             yield f"the loader ignores a preload that was there before: {diagnosis.message}"

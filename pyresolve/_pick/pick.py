@@ -280,8 +280,7 @@ def _ask(
 def _launched(seen: Look, candidate: Candidate, pin: Pin, deadline: helper.Deadline) -> Launch:
     """Plan and verify, and explain a failure that can be explained."""
     facts = seen.facts
-    planned = launch.plan(facts, candidate, pin)
-    launched = launch.verify(planned, facts, candidate, deadline=deadline, known=seen.rehearsal)
+    launched = launch.find(facts, candidate, pin, deadline=deadline, known=seen.rehearsal)
     if launched.report.status not in check.EXPLAINED or facts.site is None:
         return launched
     from .._check.explain import Circumstances, explain

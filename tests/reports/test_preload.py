@@ -795,3 +795,95 @@ def test_like_r44_interpreter_on_musl(node, full_stub, tmp_path, says):
     message = says(caught.value)
     assert f"{python} runs on musl libc (/lib/ld-musl-x86_64.so.1)" in message
     assert "use an interpreter for glibc" in message
+
+
+# --- N04: another library that must come first
+
+
+@pytest.fixture
+def asan():
+    """Return the runtime of AddressSanitizer, which ends a program that has anything before it."""
+    done = run([require_tool("gcc"), "-print-file-name=libasan.so"], env=os.environ)
+    path = Path(done.stdout.strip()).resolve()
+    if not path.is_absolute() or not path.exists():
+        unavailable("this gcc has no libasan")
+    return path
+
+
+@pytest.mark.report("NVIDIA/warp#1528", "ROCm/TheRock#8341")
+@pytest.mark.parametrize("before", ["alone", "in the order that works", "in the other order"])
+def test_n04_sanitizer_comes_first(node, full_stub, asan, before):
+    """LD_PRELOAD holds libasan, which ends every program that has a hook ahead of it."""
+    hook = node.hook("_cu13")
+    works = f"{asan}:{hook}"
+    value = {"alone": str(asan), "in the order that works": works}.get(before, f"{hook}:{asan}")
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    env["LD_PRELOAD"] = value
+    env["ASAN_OPTIONS"] = "detect_leaks=0"
+    choice = pick(python=node.python, environ=env)
+    assert Verdict.OK is choice.verdict
+    change = choice.env(env)
+    assert works == {**env, **change}["LD_PRELOAD"]
+    assert {} == choice.env({**env, **change})
+    status, words = program({**env, **change})
+    assert (0, "") == (status, words)
+
+
+def test_like_n04_check_of_the_other_order(node, full_stub, asan, says):
+    """A check puts the hook first, which does not work: the order that does is named."""
+    hook = node.hook("_cu13")
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    env |= {"LD_PRELOAD": str(asan), "ASAN_OPTIONS": "detect_leaks=0"}
+    report = check(hook, mode="preload", environ=env)
+    assert Status.EXITED is report.status
+    assert says(report.message) == (
+        f"{hook} does not work ahead of {asan} (exit status 1), and works behind: write"
+        f" LD_PRELOAD={asan}:{hook}"
+    )
+    env["LD_PRELOAD"] = f"{asan}:{hook}"
+    assert Verdict.OK is check(hook, mode="preload", environ=env).verdict
+
+
+FIRST = """
+    #include <link.h>
+    #include <string.h>
+    #include <unistd.h>
+    __attribute__((constructor)) static void begin(void) {
+        const struct link_map *map = _r_debug.r_map;
+        while (map && !strchr(map->l_name, '/'))
+            map = map->l_next;
+        if (!map || !strstr(map->l_name, "jealous"))
+            _exit(9);
+    }
+"""
+
+
+def test_like_n04_two_that_want_to_be_first(node, build, full_stub, tmp_path, says):
+    """The two fail without the hook as well: the environment is at fault, and not the hook."""
+    jealous = build("jealous.so", FIRST)
+    second = build("second.so", FIRST.replace("jealous", "second.so"))
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    env["LD_PRELOAD"] = f"{jealous}:{second}"
+    with pytest.raises(NotLoadableError) as caught:
+        pick(python=node.python, environ=env)
+    assert "no program starts in this environment" in says(caught.value)
+
+
+def test_like_n04_one_that_wants_to_be_first(node, build, full_stub):
+    """A library of the user's own insists on the first place, and gets it."""
+    jealous = build("jealous.so", FIRST)
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    env["LD_PRELOAD"] = str(jealous)
+    choice = pick(python=node.python, environ=env)
+    assert Verdict.OK is choice.verdict
+    assert f"{jealous}:{node.hook('_cu13')}" == choice.env(env)["LD_PRELOAD"]
+
+
+def test_like_n04_behind_another_cudamalloc(node, build, full_stub):
+    """Behind a library that has cudaMalloc the hook is without effect: there it is put first."""
+    other = build("other.so", "int cudaMalloc(void **p, unsigned long n) { return !p + !n; }")
+    hook = node.hook("_cu13")
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    env["LD_PRELOAD"] = f"{other}:{hook}"
+    choice = pick(python=node.python, environ=env)
+    assert (Verdict.OK, f"{hook}:{other}") == (choice.verdict, choice.env(env)["LD_PRELOAD"])
