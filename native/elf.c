@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,6 +25,7 @@ enum {
     MAX_SEGMENTS = 128, /* real libraries have about ten */
     MAX_DYNAMIC = 2048,
     MAX_ENTRIES = 4096,
+    MAX_SYMBOLS = 1 << 20, /* of torch's largest library, some 400,000 */
 };
 
 /* A part of the file that is held in memory. */
@@ -42,6 +44,7 @@ struct stretch {
 struct reader {
     struct pyr_elf *out;
     int fd;
+    const char *prefix; /* of the symbols that are wanted, or NULL */
     unsigned entries;
     size_t segments;
     ElfW(Phdr) segment[MAX_SEGMENTS];
@@ -57,6 +60,9 @@ struct dynamic {
     uint64_t needs_count;
     uint64_t definitions;
     uint64_t definitions_count;
+    uint64_t symbols;
+    uint64_t hash;
+    uint64_t gnu_hash;
 };
 
 /* Is [at, at + length) within the file? */
@@ -275,6 +281,15 @@ static enum pyr_elf_status gather(struct reader *r, struct stretch table, struct
         case DT_VERDEFNUM:
             dynamic->definitions_count = value;
             break;
+        case DT_SYMTAB:
+            dynamic->symbols = value;
+            break;
+        case DT_HASH:
+            dynamic->hash = value;
+            break;
+        case DT_GNU_HASH:
+            dynamic->gnu_hash = value;
+            break;
         case DT_BIND_NOW:
             r->out->bind_now = 1;
             break;
@@ -374,6 +389,87 @@ static enum pyr_elf_status append_definitions(struct reader *r, const struct dyn
     return status;
 }
 
+/* No header says how many symbols there are: the hash tables do. That of GNU holds the defined ones
+ * only, which lie after all others; its last chain ends with the last symbol. */
+static enum pyr_elf_status count_by_gnu_hash(struct reader *r, uint64_t address, uint64_t *count) {
+    struct {
+        uint32_t buckets, first, bloom_size, bloom_shift;
+    } header = {0, 0, 0, 0};
+    struct stretch table;
+    enum pyr_elf_status status = locate(r, address, &table);
+    if (status == PYR_ELF_OK)
+        status = fetch_in(r, table, 0, &header, sizeof header);
+    if (status == PYR_ELF_OK && header.buckets > MAX_SYMBOLS)
+        status = PYR_ELF_TOO_MUCH;
+    uint64_t at = sizeof header + (uint64_t)header.bloom_size * sizeof(ElfW(Addr));
+    uint32_t last = 0, entry = 0;
+    for (uint32_t i = 0; status == PYR_ELF_OK && i < header.buckets; i++, at += sizeof entry) {
+        status = fetch_in(r, table, at, &entry, sizeof entry);
+        last = entry > last ? entry : last;
+    }
+    *count = header.first;
+    if (status == PYR_ELF_OK && last == 0 && header.first <= 1)
+        return PYR_ELF_TOO_MUCH; /* GNU ld writes this if nothing is defined: no count is known */
+    if (status != PYR_ELF_OK || last < header.first)
+        return status;
+    for (entry = 0; status == PYR_ELF_OK && !(entry & 1) && last <= MAX_SYMBOLS; last++)
+        status =
+            fetch_in(r, table, at + (last - header.first) * sizeof entry, &entry, sizeof entry);
+    *count = last;
+    return status;
+}
+
+static enum pyr_elf_status count_symbols(struct reader *r, const struct dynamic *dynamic,
+                                         uint64_t *count) {
+    if (dynamic->hash == 0)
+        return dynamic->gnu_hash ? count_by_gnu_hash(r, dynamic->gnu_hash, count)
+                                 : PYR_ELF_MALFORMED;
+    Elf_Symndx header[2] = {0, 0}; /* buckets, and chains: one for each symbol */
+    struct stretch table;
+    enum pyr_elf_status status = locate(r, dynamic->hash, &table);
+    if (status == PYR_ELF_OK)
+        status = fetch_in(r, table, 0, header, sizeof header);
+    *count = header[1];
+    return status;
+}
+
+static enum pyr_elf_status has_prefix(struct reader *r, struct stretch strings, uint64_t offset,
+                                      bool *answer) {
+    *answer = true;
+    for (const char *wanted = r->prefix; *wanted && *answer; wanted++, offset++) {
+        if (offset >= strings.length)
+            return PYR_ELF_MALFORMED;
+        uint64_t at = strings.at + offset;
+        enum pyr_elf_status status = slide(r, &r->strings, at, 1);
+        if (status != PYR_ELF_OK)
+            return status;
+        *answer = r->strings.bytes[at - r->strings.at] == (unsigned char)*wanted;
+    }
+    return PYR_ELF_OK;
+}
+
+static enum pyr_elf_status append_symbols(struct reader *r, const struct dynamic *dynamic,
+                                          struct stretch strings) {
+    struct stretch table;
+    uint64_t count = 0;
+    enum pyr_elf_status status = locate(r, dynamic->symbols, &table);
+    if (status == PYR_ELF_OK)
+        status = count_symbols(r, dynamic, &count);
+    if (status == PYR_ELF_OK && count > MAX_SYMBOLS)
+        status = PYR_ELF_TOO_MUCH;
+    for (uint64_t i = 1; status == PYR_ELF_OK && i < count; i++) {
+        ElfW(Sym) symbol = {0};
+        bool wanted = false;
+        status = fetch_in(r, table, i * sizeof symbol, &symbol, sizeof symbol);
+        if (status == PYR_ELF_OK)
+            status = has_prefix(r, strings, symbol.st_name, &wanted);
+        if (status == PYR_ELF_OK && wanted)
+            status = append(r, symbol.st_shndx ? PYR_ELF_DEFINED : PYR_ELF_UNDEFINED, strings,
+                            symbol.st_name);
+    }
+    return status;
+}
+
 static enum pyr_elf_status read_tables(struct reader *r, struct stretch table) {
     struct dynamic dynamic = {
         .strings_length = UINT64_MAX, /* where not given: to the end of the segment; */
@@ -386,6 +482,8 @@ static enum pyr_elf_status read_tables(struct reader *r, struct stretch table) {
         status = locate(r, dynamic.strings, &strings);
     if (strings.length > dynamic.strings_length)
         strings.length = dynamic.strings_length;
+    if (status == PYR_ELF_OK && r->prefix)
+        return append_symbols(r, &dynamic, strings);
     if (status == PYR_ELF_OK)
         status = append_names(r, table, strings);
     if (status == PYR_ELF_OK && dynamic.needs != 0)
@@ -425,17 +523,18 @@ static enum pyr_elf_status read_file(struct reader *r) {
     enum pyr_elf_status status = read_header(r, &header);
     if (status == PYR_ELF_OK)
         status = read_segments(r, &header);
-    if (status == PYR_ELF_OK)
+    if (status == PYR_ELF_OK && !r->prefix)
         status = read_interpreter(r);
     if (status == PYR_ELF_OK)
         status = read_dynamic(r);
     return status;
 }
 
-int pyr_elf_read(const char *path, struct pyr_elf *out) {
+static int read_path(const char *path, const char *prefix, struct pyr_elf *out) {
     memset(out, 0, offsetof(struct pyr_elf, text) + 1);
     struct reader r; /* its buffers are left as they are: held and segments say what is valid */
     r.out = out;
+    r.prefix = prefix;
     r.entries = 0;
     r.segments = 0;
     r.tables.at = r.tables.held = 0;
@@ -452,6 +551,14 @@ int pyr_elf_read(const char *path, struct pyr_elf *out) {
     out->status = read_file(&r);
     close(r.fd);
     return out->status;
+}
+
+int pyr_elf_read(const char *path, struct pyr_elf *out) {
+    return read_path(path, NULL, out);
+}
+
+int pyr_elf_symbols(const char *path, const char *prefix, struct pyr_elf *out) {
+    return read_path(path, prefix, out);
 }
 
 void pyr_elf_host(uint8_t *elf_class, uint8_t *data, uint16_t *machine) {

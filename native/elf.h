@@ -33,6 +33,9 @@ enum pyr_elf_entry {
     PYR_ELF_VERNEED = 'V',
     PYR_ELF_VERDEF = 'D', /* a version that this file defines, its own name included: the loader
                            * takes that for a version as well */
+    /* Only of pyr_elf_symbols: */
+    PYR_ELF_DEFINED = 'd',
+    PYR_ELF_UNDEFINED = 'u', /* bound by the loader to whatever object comes first */
 };
 
 struct pyr_elf {
@@ -55,6 +58,10 @@ struct pyr_elf {
  * allocates nothing and leaves no fd behind. What was read before a failure stays in `out`; bytes
  * of text beyond text_size are undefined. Returns out->status. */
 int pyr_elf_read(const char *path, struct pyr_elf *out);
+
+/* Read the dynamic symbols of `path` whose names begin with `prefix`, and nothing else into text.
+ * Otherwise like pyr_elf_read. */
+int pyr_elf_symbols(const char *path, const char *prefix, struct pyr_elf *out);
 
 /* Class, byte order and e_machine of the machine this was built for. */
 void pyr_elf_host(uint8_t *elf_class, uint8_t *data, uint16_t *machine);

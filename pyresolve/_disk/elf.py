@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from .._errors import ProbeError
@@ -24,6 +25,14 @@ _OURS = {
 
 # The structure is 64 KiB, most of which is never read: it need not be zeroed.
 _new = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbols:
+    """Names in the dynamic symbol table of a library: what it defines, and what others must."""
+
+    defined: frozenset[str]
+    undefined: frozenset[str]
 
 
 def _host() -> tuple[int, int, int]:
@@ -56,8 +65,7 @@ def read(path: os.PathLike[str] | str) -> ElfFacts:
 
     out = _new("struct pyr_elf *")
     status = _STATUS[lib.pyr_elf_read(encoded, out)]
-    if out.sys_errno in _OURS:
-        raise ProbeError(f"{printable(str(path))} cannot be looked at: {_OURS[out.sys_errno]}")
+    _raise_ours(path, out.sys_errno)
     opened = out.inode != 0
     names: dict[bytes, list[str]] = {}
     versions: list[VersionNeed] = []
@@ -97,6 +105,29 @@ def read(path: os.PathLike[str] | str) -> ElfFacts:
         versions_needed=tuple(versions),
         versions_defined=tuple(names.get(b"D", ())),
     )
+
+
+def symbols(path: os.PathLike[str] | str, prefix: str) -> Symbols | None:
+    """Return the dynamic symbols of a library whose names begin with `prefix`.
+
+    None if they cannot be read. Raises ProbeError as read() does.
+    """
+    encoded = os.fsencode(path)
+    out = _new("struct pyr_elf *")
+    status = _STATUS[lib.pyr_elf_symbols(encoded, prefix.encode(), out)]
+    _raise_ours(path, out.sys_errno)
+    if status is not ElfStatus.SOUND:
+        return None
+    entries = [os.fsdecode(entry) for entry in ffi.buffer(out.text, out.text_size)[:].split(b"\0")]
+    return Symbols(
+        defined=frozenset(entry[1:] for entry in entries if entry[:1] == "d"),
+        undefined=frozenset(entry[1:] for entry in entries if entry[:1] == "u"),
+    )
+
+
+def _raise_ours(path: os.PathLike[str] | str, number: int) -> None:
+    if number in _OURS:
+        raise ProbeError(f"{printable(str(path))} cannot be looked at: {_OURS[number]}")
 
 
 def _search_path(value: str | None) -> tuple[str, ...]:

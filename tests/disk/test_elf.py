@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 from support import elfpatch, process
-from support.compile import cc, workshop
+from support.compile import cc, cc_text, workshop
 from support.fuzz import fuzz
 from support.tools import require_tool, require_unshare, unavailable
 
 from native import make_elf
-from pyresolve._disk.elf import read
+from pyresolve._disk.elf import read, symbols
 from pyresolve._disk.fault import diagnose
 from pyresolve._model import ElfFacts, ElfStatus, Status, VersionNeed
 
@@ -703,7 +703,7 @@ def test_diagnosis_of_noexec(library, tmp_path):
     script = f'mount -t tmpfs -o noexec tmpfs "{tmp_path}" && cp "$0" "{tmp_path}" && exec "$@"'
     code = """
         import json, sys
-        from pyresolve._disk.elf import read
+        from pyresolve._disk.elf import read, symbols
         from pyresolve._disk.fault import diagnose
         found = diagnose(read(sys.argv[1]))
         print(json.dumps([found.status.name, found.message]))
@@ -815,3 +815,70 @@ def test_threads(library, tmp_path):
 
     with ThreadPoolExecutor(16) as pool:
         assert [expected] * 16 == list(pool.map(work, range(16)))
+
+
+# --- dynamic symbols
+
+BOTH = """
+int puts(const char *);
+static int hidden(void) { return 1; }
+int cudaMine(void) { return hidden(); }
+int cudaTheirs(void);
+__attribute__((weak)) int cudaMaybe(void);
+int other(void) { return puts("") + cudaTheirs() + (cudaMaybe ? cudaMaybe() : 0); }
+"""
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
+def test_symbols_by_either_hash_table(tmp_path, style):
+    """Defined and undefined ones, weak ones too; no other prefix, and nothing that is local."""
+    library = cc_text(BOTH, tmp_path / "libboth.so", f"-Wl,--hash-style={style}")
+    found = symbols(library, "cuda")
+    assert ({"cudaMine"}, {"cudaTheirs", "cudaMaybe"}) == (found.defined, found.undefined)
+    assert {"cudaMine", "other"} <= symbols(library, "").defined
+
+
+def test_symbols_of_a_library_that_defines_none(tmp_path):
+    """Its hash table does not tell how many symbols it uses: unknown, and not "none"."""
+    text = "int cudaTheirs(void); __attribute__((constructor)) static void f(void) {cudaTheirs();}"
+    assert symbols(cc_text(text, tmp_path / "libuser.so", "-Wl,--hash-style=gnu"), "cuda") is None
+
+
+@pytest.mark.parametrize("damage", ["gone", "text", "directory", "cut"])
+def test_symbols_that_cannot_be_read(tmp_path, library, damage):
+    """None, whatever is there."""
+    path = tmp_path / "libx.so"
+    if damage == "text":
+        path.write_text("no library\n")
+    elif damage == "directory":
+        path.mkdir()
+    elif damage == "cut":
+        elfpatch.cut(library, path, 4096)
+    assert symbols(path, "cuda") is None
+
+
+def test_symbols_are_those_that_nm_lists():
+    """Of every library of the C library's directory."""
+    libraries = sorted({path.resolve() for path in libc_directory().glob("*.so*")})[:40]
+    compared = 0
+    for path in libraries:
+        if (found := symbols(path, "")) is None:
+            continue  # more names than are kept, which the tests of torch's do not ask for
+        listing = subprocess.run(
+            [require_tool("nm"), "-D", path], capture_output=True, text=True, check=False
+        ).stdout.splitlines()
+        names = {"U": set(), "other": set()}
+        for line in listing:
+            kind, name = line.split()[-2:]
+            undefined = kind in "Uvw"
+            names["U" if undefined else "other"].add(name.partition("@")[0])
+        assert (names["U"], names["other"]) == (set(found.undefined), set(found.defined)), path
+        compared += 1
+    assert compared >= 5
+
+
+def libc_directory():
+    """Return where the C library lies."""
+    with open("/proc/self/maps") as maps:
+        path = next(line.split()[-1] for line in maps if "libc.so.6" in line)
+    return Path(path).parent

@@ -1,4 +1,4 @@
-/* Fuzz pyr_elf_read: any bytes give an answer that keeps the promises of elf.h.
+/* Fuzz pyr_elf_read and pyr_elf_symbols: any bytes give an answer that keeps the promises of elf.h.
  *
  *   libFuzzer:  clang -DPYR_LIBFUZZER -fsanitize=fuzzer,address,undefined ...
  *   elsewhere:  gcc -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=address,undefined
@@ -32,7 +32,7 @@ static void check_text(const struct pyr_elf *elf) {
     char previous = 0;
     for (uint32_t at = 0; at < elf->text_size;) {
         char kind = elf->text[at++];
-        CHECK(kind != '\0' && strchr("NSRUIFVD", kind) != NULL);
+        CHECK(kind != '\0' && strchr("NSRUIFVDdu", kind) != NULL);
         CHECK(kind != PYR_ELF_VERNEED || previous == PYR_ELF_VERNEED_FILE ||
               previous == PYR_ELF_VERNEED);
         const char *end = memchr(elf->text + at, '\0', elf->text_size - at);
@@ -57,27 +57,26 @@ static void check(const struct pyr_elf *elf, int returned, size_t size) {
     check_text(elf);
 }
 
-/* One file for all inputs; the two answers lie on the heap, where a sanitizer guards their ends. */
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static int file = -1;
-    static char path[64];
+typedef int reading(const char *path, struct pyr_elf *out);
+
+static int read_symbols(const char *path, struct pyr_elf *out) {
+    return pyr_elf_symbols(path, "", out); /* all of them */
+}
+
+/* The two answers lie on the heap, where a sanitizer guards their ends. */
+static void read_twice(reading *read, const char *path, size_t size) {
     static struct pyr_elf *first, *second;
-    if (file < 0) {
-        file = memfd_create("fuzz_elf", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    if (first == NULL) {
         first = malloc(sizeof *first);
         second = malloc(sizeof *second);
-        CHECK(file >= 0 && first != NULL && second != NULL);
+        CHECK(first != NULL && second != NULL);
     }
-    CHECK(ftruncate(file, 0) == 0);
-    CHECK(size == 0 || pwrite(file, data, size, 0) == (ssize_t)size);
-
     /* Whatever `out` held before must not show in the answer. */
     int free_fd = lowest_free_fd();
     memset(first, 0x00, sizeof *first);
-    check(first, pyr_elf_read(path, first), size);
+    check(first, read(path, first), size);
     memset(second, 0xff, sizeof *second);
-    check(second, pyr_elf_read(path, second), size);
+    check(second, read(path, second), size);
     CHECK(lowest_free_fd() == free_fd);
     CHECK(first->text_size == second->text_size);
     CHECK(memcmp(first->text, second->text, first->text_size) == 0);
@@ -85,6 +84,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CHECK(first->elf_class == second->elf_class && first->data == second->data);
     CHECK(first->machine == second->machine && first->type == second->type);
     CHECK(first->bind_now == second->bind_now);
+}
+
+/* One file for all inputs. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static int file = -1;
+    static char path[64];
+    if (file < 0) {
+        file = memfd_create("fuzz_elf", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        CHECK(file >= 0);
+    }
+    CHECK(ftruncate(file, 0) == 0);
+    CHECK(size == 0 || pwrite(file, data, size, 0) == (ssize_t)size);
+    read_twice(pyr_elf_read, path, size);
+    read_twice(read_symbols, path, size);
     return 0;
 }
 
@@ -140,7 +154,8 @@ static void find_targets(struct seed *seed) {
             if (at > seed->size || seed->size - at < sizeof entry)
                 return;
             memcpy(&entry, seed->bytes + at, sizeof entry);
-            if (entry.d_tag == DT_VERNEED || entry.d_tag == DT_VERDEF)
+            if (entry.d_tag == DT_VERNEED || entry.d_tag == DT_VERDEF || entry.d_tag == DT_SYMTAB ||
+                entry.d_tag == DT_HASH || entry.d_tag == DT_GNU_HASH)
                 add_target(seed, entry.d_un.d_ptr, 512);
             else if (entry.d_tag == DT_STRTAB)
                 add_target(seed, entry.d_un.d_ptr, 4096);
