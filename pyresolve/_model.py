@@ -12,7 +12,7 @@ from ._names import dotted
 
 
 class Verdict(Enum):
-    """May it be used? UNKNOWN: all resolves but what this host cannot show, most often a driver."""
+    """May it be used? UNKNOWN: something that decides it was not seen here, such as the driver."""
 
     OK = "ok"
     FAIL = "fail"
@@ -46,6 +46,15 @@ class Status(Enum):
     NOT_PRELOADED = "not_preloaded"
     SEVERAL_RUNTIMES = "several_runtimes"
     WRONG_RUNTIME = "wrong_runtime"
+    NOT_SEEN = "not_seen"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what it means for the question whether the library may be used."""
+        if self is Status.LOADABLE:
+            return Verdict.OK
+        unknown = (Status.NO_DRIVER, Status.NO_PYTHON, Status.NOT_SEEN)
+        return Verdict.UNKNOWN if self in unknown else Verdict.FAIL
 
 
 class Mode(str, Enum):

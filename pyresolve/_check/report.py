@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 # A probe meets the same files again and again, and a Path costs more than the rest of a report.
 _path = lru_cache(maxsize=512)(Path)
 
-_VERDICTS = {  # all others: FAIL
-    Status.LOADABLE: Verdict.OK,
-    Status.NO_DRIVER: Verdict.UNKNOWN,
-    Status.NO_PYTHON: Verdict.UNKNOWN,
-}
-
 _MAPS_RUNTIME = (
     Status.LOADABLE,
     Status.NO_DRIVER,
@@ -90,7 +84,7 @@ def of_trial(
     return LoadReport(
         path=_path(name),
         mode=mode,
-        verdict=_VERDICTS.get(status, Verdict.FAIL),
+        verdict=status.verdict,
         status=status,
         message=printable(_MESSAGES[status](subject) if answer.hello else _no_program(subject)),
         detail=printable(_detail(subject)),
@@ -139,6 +133,21 @@ def with_expected(report: LoadReport, expected: Path) -> LoadReport:
         message=printable(message),
         detail="",
         undefined=(),
+    )
+
+
+def with_caller(report: LoadReport, diagnosis: Diagnosis) -> LoadReport:
+    """Correct the report of a rehearsal: what is to call the hook does not, or cannot be read."""
+    if report.status not in (Status.LOADABLE, Status.NO_DRIVER):
+        return report
+    if diagnosis.status.verdict is Verdict.UNKNOWN and report.verdict is Verdict.UNKNOWN:
+        return report  # the driver comes first: it may settle both
+    return replace(
+        report,
+        verdict=diagnosis.status.verdict,
+        status=diagnosis.status,
+        message=printable(diagnosis.message),
+        detail="",
     )
 
 

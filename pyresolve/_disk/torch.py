@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._model import ElfStatus, Torch
+from .._model import Diagnosis, ElfStatus, Status, Torch
 from .._names import runtime_major
 from . import elf
 from .files import exists, is_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .site import Site
 
 # Packages that add an accelerator to a torch whose own metadata names none.
@@ -50,6 +52,42 @@ def runtime_by_rpath(library: Path) -> Path | None:
         if exists(path):
             return path.resolve()
     return None
+
+
+def bypass(library: Path, hook: Path, *, at: Callable[[Path], Path] = Path) -> Diagnosis | None:
+    """Say why torch does not call the hook, or that this cannot be seen; None if it calls it.
+
+    `library` is the part of torch that allocates memory. The loader binds a function to the hook
+    only if that library leaves it undefined: a CUDA runtime that is linked into it statically is
+    called without asking the loader. `at` returns where a path of another process is here.
+    """
+    ours, theirs = elf.symbols(at(hook), "cuda"), elf.symbols(at(library), "cuda")
+    if ours is None or theirs is None:
+        unread = library if theirs is None else hook
+        message = (
+            f"whether torch calls {hook} was not seen: the symbols of {unread} cannot be read here"
+        )
+        return Diagnosis(status=Status.NOT_SEEN, message=message)
+    if not ours.defined or ours.defined & theirs.undefined:
+        return None
+    names = ", ".join(sorted(ours.defined))
+    if ours.defined & theirs.defined:
+        message = (
+            f"whether torch calls {hook} was not seen: {library} defines functions itself that the"
+            f" hook replaces ({names})"
+        )
+        return Diagnosis(status=Status.NOT_SEEN, message=message)
+    why = (
+        "as if a CUDA runtime were linked into it statically; install a torch that links libcudart"
+        " as a shared library"
+    )
+    if theirs.undefined:
+        why = "only others of libcudart; use a hook that is made for this torch"
+    message = (
+        f"torch does not call {hook}: {library} leaves none of the functions that it replaces"
+        f" ({names}) to the loader, {why}"
+    )
+    return Diagnosis(status=Status.BYPASSED, message=message)
 
 
 def _describe(site: Site, package: Path, version_py: Path) -> Torch:

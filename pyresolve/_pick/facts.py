@@ -27,7 +27,7 @@ class Facts:
     `torch_own` is the libcudart that the search path in torch's library leads to.
 
     These are found by asking the loader: `torch_runtime` is the libcudart that torch's library
-    maps, `torch_problem` why it maps none.
+    maps, `torch_problem` why it does not load.
     `loader_runtimes` are those that the workers' loader finds by name; unless `complete`, only of
     the major that torch needs. `driver_directory` is where the driver lies if the loader finds it
     only with that directory. `trials` are the reports on each candidate, made only if nothing else

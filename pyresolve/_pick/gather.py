@@ -182,11 +182,12 @@ def _with_torch(
     facts: Facts, library: str, answer: helper.Answer, trial: helper.Trial, timeout: float
 ) -> Facts:
     report = reports.of_trial(library, Mode.DLOPEN, answer, trial, timeout=timeout)
-    if report.runtime and report.verdict is not Verdict.FAIL:
-        runtime = cuda.as_installed(report.runtime, facts.installed)
-        runtime = replace(runtime, origin=Origin.TORCH)
-        return replace(facts, torch_runtime=runtime, torch_problem=None)
-    return replace(facts, torch_runtime=None, torch_problem=report.message)
+    if report.verdict is Verdict.FAIL:
+        return replace(facts, torch_runtime=None, torch_problem=report.message)
+    runtime = report.runtime and cuda.as_installed(report.runtime, facts.installed)
+    # A torch with a runtime linked into it statically loads and maps none.
+    runtime = runtime and replace(runtime, origin=Origin.TORCH)
+    return replace(facts, torch_runtime=runtime, torch_problem=None)
 
 
 def _torch_major(facts: Facts) -> int | None:

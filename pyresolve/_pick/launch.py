@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._check import check, report as reports
-from .._disk import cuda, fault
+from .._disk import cuda, fault, torch as torches
 from .._disk.files import is_directory, same_file
 from .._environ import (
     LIBRARY_PATH,
@@ -19,7 +19,7 @@ from .._environ import (
     parse_preload,
 )
 from .._errors import UnrepresentablePathError
-from .._model import Candidate, LoadReport, Pin, Runtime, Status, Verdict
+from .._model import Candidate, Diagnosis, LoadReport, Pin, Runtime, Status, Verdict
 from .._names import runtime_major, same_stem
 
 if TYPE_CHECKING:
@@ -273,11 +273,27 @@ def _rehearse(
         )
     if way.expected:
         report = reports.with_expected(report, way.expected)
+    if diagnosis := _uncalled(facts, candidate.path):
+        report = reports.with_caller(report, diagnosis)
     final = {**facts.environ, **way.change}
     notes = [*_notes(facts, candidate, final)]
     if way.directory or facts.driver_directory:
         notes += _conda_note(way.directory or os.fspath(facts.driver_directory or ""))
     return Launch(change=way.change, report=report, notes=tuple(notes))
+
+
+def _uncalled(facts: Facts, hook: Path) -> Diagnosis | None:
+    """Say why torch does not call the hook, or that this was not seen."""
+    torch = facts.torch
+    if torch and torch.library:
+        return torches.bypass(torch.library, hook)
+    if torch and torch.major is not None:
+        message = (
+            f"whether torch calls {hook} was not seen: torch {torch.version} in {torch.root} is"
+            f" built for CUDA {torch.cuda} and has no libc10_cuda.so; reinstall torch"
+        )
+        return Diagnosis(status=Status.NOT_SEEN, message=message)
+    return None
 
 
 def _relative_elements(environ: Mapping[str, str]) -> list[str]:

@@ -404,7 +404,7 @@ LABELS = [
 @pytest.mark.parametrize(("cuda", "version", "suffix"), LABELS, ids=lambda value: value)
 def test_r16_version_of_the_container(site, host, tmp_path, says, cuda, version, suffix):
     """The build is named after the container's CUDA_VERSION, 13.4, and there is no cu134."""
-    site.tms().torch(cuda, version, native=False).cudart(int(cuda[:2]))
+    site.tms().torch(cuda, version).cudart(int(cuda[:2]))
     host = host()
     for program in ("nvidia-smi", "nvcc"):  # what they say is never asked for
         tool = tmp_path / "bin" / program
