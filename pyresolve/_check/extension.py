@@ -121,7 +121,7 @@ def _identity(file: str) -> tuple[int, ...]:
 @lru_cache(maxsize=4)
 def _image(files: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes | None:
     """Return the library that defines what these files define; the identities are for the cache."""
-    exported = [symbol for file, _ in files for symbol in symbols.read(file)]
-    if not any(symbol.defined and symbol.name == b"Py_IsInitialized" for symbol in exported):
+    exported = [symbol for file, _ in files for symbol in symbols.exported(file)]
+    if not any(symbol.name == b"Py_IsInitialized" for symbol in exported):
         return None
     return interpreter_stub.build(exported)

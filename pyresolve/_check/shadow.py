@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._disk import elf, symbols
+from .._disk import elf
 from .._disk.cuda import copies
 from .._disk.elf import printable
 from .._disk.files import exists, same_file
@@ -62,7 +62,12 @@ def _first(files: Sequence[str], soname: str) -> Path | None:
 
 
 def _has_symbol(name: str, version: str) -> Callable[[Path], bool]:
-    return lambda path: symbols.defines(path, name, version)
+    def has(path: Path) -> bool:
+        found = elf.symbols(path, name)
+        versions = elf.read(path).versions_defined if version else ()
+        return found is not None and name in found.defined and (not versions or version in versions)
+
+    return has
 
 
 def _has_version(version: str) -> Callable[[Path], bool]:

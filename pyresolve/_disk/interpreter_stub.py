@@ -40,7 +40,7 @@ def build(symbols: Iterable[Symbol]) -> bytes | None:
     code = _CODE.get(machine)
     if code is None:
         return None
-    chosen = [symbol for symbol in symbols if symbol.defined]
+    chosen = [*symbols]
     strings = b"\0" + b"".join(symbol.name + b"\0" for symbol in chosen)
     table = _SYMBOL.size * (1 + len(chosen))
     hashes = _hash_table([symbol.name for symbol in chosen])

@@ -1,4 +1,7 @@
-"""The dynamic symbols of an ELF file for this machine: what it defines, and what it wants."""
+"""What an ELF file for this machine exports: the symbols with all that a copy of them takes.
+
+Whether a file defines certain names is asked of elf.symbols(), which is faster.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ _ENTRY = struct.Struct("=qQ")  # Elf64_Dyn
 _SYMBOL = struct.Struct("=IBBHQQ")  # Elf64_Sym
 _LOAD, _DYNAMIC = 1, 2  # p_type
 _STRTAB, _SYMTAB, _STRSZ, _GNU_HASH, _HASH = 5, 6, 10, 0x6FFFFEF5, 4  # d_tag
-_VERSYM, _VERDEF, _VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 _LOCAL, _TLS = 0, 6  # binding, type
 _FUNCTION, _INDIRECT = 2, 10  # types
 _MOST = 1 << 26  # bytes of one table: more than any real library has
@@ -27,17 +29,15 @@ _LONGEST = 1 << 16  # likewise entries of one chain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symbol:
-    """One dynamic symbol. `version` is the one it is defined in, None if it has none."""
+    """A symbol that a file defines; `size` is in bytes."""
 
     name: bytes
-    defined: bool
     function: bool
     size: int
-    version: bytes | None = None
 
 
-def read(path: os.PathLike[str] | str) -> tuple[Symbol, ...]:
-    """Return the global dynamic symbols of a file, none if it cannot be read as one."""
+def exported(path: os.PathLike[str] | str) -> tuple[Symbol, ...]:
+    """Return the symbols that a file exports, none if it cannot be read."""
     if not elf.read(path).host:
         return ()
     try:
@@ -50,15 +50,6 @@ def read(path: os.PathLike[str] | str) -> tuple[Symbol, ...]:
         return ()  # malformed: the loader will say what is wrong with it
     finally:
         os.close(fd)
-
-
-def defines(path: os.PathLike[str] | str, name: str, version: str = "") -> bool:
-    """Tell whether a file defines a symbol, in this version if one is given."""
-    wanted, at = os.fsencode(name), os.fsencode(version)
-    return any(
-        symbol.defined and symbol.name == wanted and (not at or symbol.version in (at, None))
-        for symbol in read(path)
-    )
 
 
 class _Image:
@@ -113,36 +104,10 @@ def _symbols(image: _Image) -> Iterator[Symbol]:
     count = _count(image)
     table = image.at(dynamic[_SYMTAB], _SYMBOL.size * count)
     strings = image.at(dynamic[_STRTAB], dynamic[_STRSZ])
-    versions: tuple[int, ...] = ()
-    names: dict[int, bytes] = {}
-    if _VERSYM in dynamic:
-        versions = struct.unpack(f"={count}H", image.at(dynamic[_VERSYM], 2 * count))
-        names = dict(_version_names(image, strings))
-    for index, (name, info, _, section, _, size) in enumerate(_SYMBOL.iter_unpack(table)):
-        if info >> 4 == _LOCAL or info & 15 == _TLS:
-            continue
-        version = names.get(versions[index] & 0x7FFF) if versions and section else None
-        yield Symbol(
-            name=_string(strings, name),
-            defined=section != 0,
-            function=info & 15 in (_FUNCTION, _INDIRECT),
-            size=size,
-            version=version,
-        )
-
-
-def _string(strings: bytes, at: int) -> bytes:
-    return strings[at : strings.find(b"\0", at)]
-
-
-def _version_names(image: _Image, strings: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the versions that the file defines; the one that only names the file is the first."""
-    at = image.dynamic.get(_VERDEF, 0)
-    for _ in range(min(image.dynamic.get(_VERDEFNUM, 0), _LONGEST) if at else 0):
-        _, _, index, _, _, aux, following = struct.unpack("=HHHHIII", image.at(at, 20))
-        if index > 1:  # VER_NDX_GLOBAL
-            (name,) = struct.unpack("=I", image.at(at + aux, 4))
-            yield index, _string(strings, name)
-        if not following:
-            return
-        at += following
+    for name, info, _, section, _, size in _SYMBOL.iter_unpack(table):
+        if section and info >> 4 != _LOCAL and info & 15 != _TLS:
+            yield Symbol(
+                name=strings[name : strings.find(b"\0", name)],
+                function=info & 15 in (_FUNCTION, _INDIRECT),
+                size=size,
+            )

@@ -172,11 +172,11 @@ def _works(report):
 
 def test_stub_defines_what_the_interpreter_does(tmp_path):
     """The stand-in has all that is exported, and only that."""
-    own = [symbol for path in _files() for symbol in symbols.read(path) if symbol.defined]
+    own = [symbol for path in _files() for symbol in symbols.exported(path)]
     assert {b"Py_IsInitialized", b"PyExc_ValueError"} < {symbol.name for symbol in own}
     stub = tmp_path / "stub.so"
     stub.write_bytes(interpreter_stub.build(own) or b"")
-    made = symbols.read(stub)
+    made = symbols.exported(stub)
     assert {symbol.name for symbol in own} == {symbol.name for symbol in made}
 
 
@@ -196,8 +196,8 @@ def test_hostile_files_have_no_symbols(tmp_path):
     data = source.read_bytes()
     for cut in (0, 16, 64, 1000, len(data) // 2):
         source.write_bytes(data[:cut])
-        symbols.read(source)
+        symbols.exported(source)
     for at in range(64, 4096, 24):
         source.write_bytes(data[:at] + b"\xff" * 8 + data[at + 8 :])
-        symbols.read(source)
-    assert json.dumps([]) == json.dumps(list(symbols.read(tmp_path)))
+        symbols.exported(source)
+    assert json.dumps([]) == json.dumps(list(symbols.exported(tmp_path)))

@@ -397,14 +397,14 @@ def test_like_r49_torch_library_that_initialises_the_driver(site, full_stub, tmp
     """A torch whose own library calls cuInit when it is loaded, which pick() has to try."""
     eager = """
         int cuInit(unsigned);
-        int cudaMemcpy(void *, const void *, unsigned long, int);
+        int cudaMalloc(void **, unsigned long);
 
         __attribute__((constructor)) static void on_load(void) {
             cuInit(0);
         }
 
-        int copy(void *to, const void *from) {
-            return cudaMemcpy(to, from, 1, 0);
+        int allocate(void **to) {
+            return cudaMalloc(to, 1);
         }
     """
     directory = site.tms().torch("13.0").cudart(13)

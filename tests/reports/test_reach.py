@@ -188,7 +188,8 @@ NEWER = """
     #include <stdlib.h>
     #include <unistd.h>
     int cudaGetDriverEntryPointByVersion(void);  /* of CUDA 12.5 */
-    int later(void) { return cudaGetDriverEntryPointByVersion(); }
+    int cudaMalloc(void **, size_t);
+    int later(void **p) { return cudaGetDriverEntryPointByVersion() + cudaMalloc(p, 1); }
 """
 
 
