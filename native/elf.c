@@ -548,7 +548,7 @@ static int read_path(const char *path, const char *prefix, struct pyr_elf *out) 
         out->status = errno == ENXIO ? PYR_ELF_NOT_REGULAR : PYR_ELF_CANNOT_OPEN;
         return out->status;
     }
-    out->status = read_file(&r);
+    out->status = (int32_t)read_file(&r);
     close(r.fd);
     return out->status;
 }
@@ -562,7 +562,7 @@ int pyr_elf_symbols(const char *path, const char *prefix, struct pyr_elf *out) {
 }
 
 void pyr_elf_host(uint8_t *elf_class, uint8_t *data, uint16_t *machine) {
-    *elf_class = __ELF_NATIVE_CLASS == 64 ? ELFCLASS64 : ELFCLASS32;
+    *elf_class = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
     *data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
 #if defined(__x86_64__)
     *machine = EM_X86_64;

@@ -23,10 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "child.h"
+#include "kernel.h"
 #include "preload.h"
 #include "trial.h"
 
@@ -116,7 +116,7 @@ static void close_from(unsigned first) {
     enum {
         FEW = 8
     };
-    if (syscall(SYS_close_range, first, ~0U, 0) < 0) {
+    if (pyr_close_from(first) < 0) {
         for (unsigned fd = first; fd < first + FEW; fd++) {
             close((int)fd);
         }
@@ -363,7 +363,7 @@ static void helper_begin(struct helper *self, int64_t timeout_ns) {
     /* PDEATHSIG fires when the thread that spawned this process exits; nobody wants the result
      * then. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    syscall(SYS_close_range, PYR_WIRE_REPORT_FD + 1, ~0U, 0);
+    pyr_close_from(PYR_WIRE_REPORT_FD + 1);
     fcntl(PYR_WIRE_REPORT_FD, F_SETFD, FD_CLOEXEC);
     report(self, PYR_WIRE_HELLO, getpid(), 0, "");
     report_flush(self); /* at once, in case this process does not get further */

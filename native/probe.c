@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "kernel.h"
 #include "wire.h"
 
 enum {
@@ -251,7 +251,7 @@ int pyr_probe_wait(struct pyr_probe *probe) {
  * 5.3) it is looked for again and again. */
 static bool wait_for_end(struct pyr_probe *probe, int milliseconds) {
     int64_t limit = now_ns() + milliseconds * NS_PER_MS;
-    struct pollfd fd = {.fd = (int)syscall(SYS_pidfd_open, probe->pid, 0), .events = POLLIN};
+    struct pollfd fd = {.fd = pyr_pidfd_open(probe->pid), .events = POLLIN};
     bool gone = helper_is_gone(probe);
     while (!gone && now_ns() < limit) {
         poll(&fd, 1, fd.fd < 0 ? 1 : milliseconds);

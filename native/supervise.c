@@ -4,13 +4,13 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "kernel.h"
 
 enum {
     END_MS = 150, /* for all that was killed to end */
@@ -197,7 +197,7 @@ void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children
 /* The child opens it through /proc and does not inherit it: constructors run before its main, and
  * may close every descriptor. */
 struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE]) {
-    int fd = memfd_create("pyresolve-records", MFD_CLOEXEC);
+    int fd = pyr_memfd_create("pyresolve-records", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(struct pyr_records)) < 0) {
         return NULL;
     }

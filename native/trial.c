@@ -3,11 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "preload.h"
 
 #define STUB_PRELOAD "/proc/self/fd/4" /* PYR_WIRE_STUB_FD */
@@ -28,7 +27,7 @@ static bool failed(struct pyr_tester *self, const char *call) {
 
 /* A file of fixed size: a child that prints without end fills neither memory nor a pipe. */
 static int capture_open(void) {
-    int fd = memfd_create("pyresolve-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = pyr_memfd_create("pyresolve-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, PYR_CAPTURE_SIZE) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0) {
         return -1;
@@ -64,7 +63,7 @@ static void exec_child(void *argument) {
         close(PYR_WIRE_REPORT_FD);
         first = PYR_WIRE_STUB_FD + 1;
     }
-    syscall(SYS_close_range, first, ~0U, 0);
+    pyr_close_from(first);
     execve(image->arguments[0], image->arguments, image->environment);
     pyr_records_add(tester->records, PYR_WIRE_NOT_RUN, errno, 0, NULL);
 }
