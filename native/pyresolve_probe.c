@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,8 +29,10 @@
 #define TIMEOUT_MAX (365.0 * 86400)
 
 #define BESIDE "/../libexec/pyresolve/" /* where the helper lies, from here */
+#define HELPER "pyresolve-helper"
 
 enum {
+    LINKS_MAX = 40,     /* as many as the kernel follows */
     EXIT_NO_ANSWER = 1, /* must be nonzero: callers may check only the status */
     EXIT_USAGE = 2,
 };
@@ -189,19 +192,43 @@ static char **absolute(char **libraries, uint32_t count) {
     return paths;
 }
 
-/* The directory of this file: a link to it may lie anywhere. */
-static const char *own_directory(void) {
-    static char path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+static char *directory_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    if (!directory) {
+        give_up("malloc");
+    }
+    return directory;
+}
+
+/* What the link at `path` leads to; NULL if that is no link. */
+static char *link_target(const char *path, const char *directory) {
+    char target[PATH_MAX];
+    ssize_t length = readlink(path, target, sizeof target - 1);
     if (length < 0) {
+        return NULL;
+    }
+    target[length] = '\0';
+    return target[0] == '/' ? joined(target, "", "") : joined(directory, "/", target);
+}
+
+/* The directory of this program, beside which its helper lies: that of the path it was started by,
+ * of what the links from there lead to, or of its own file. An installer may have put a link into
+ * its cache there (uv), a hard link or a copy, and anybody a link to that. */
+static const char *own_directory(void) {
+    const char *path = (const char *)getauxval(AT_EXECFN);
+    for (int links = 0; path && links < LINKS_MAX; links++) {
+        const char *directory = directory_of(path);
+        if (access(joined(directory, BESIDE, HELPER), F_OK) == 0) {
+            return directory;
+        }
+        path = link_target(path, directory);
+    }
+    path = link_target("/proc/self/exe", "");
+    if (!path) {
         give_up("/proc/self/exe");
     }
-    path[length] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash) {
-        *slash = '\0';
-    }
-    return path;
+    return directory_of(path);
 }
 
 /* --- this process */
@@ -339,7 +366,7 @@ static bool check_all(const struct options *options, struct pyr_line_check *chec
     struct pyr_supervisor supervisor;
     struct pyr_tester tester = {
         .supervisor = &supervisor,
-        .helper = joined(directory, BESIDE, "pyresolve-helper"),
+        .helper = joined(directory, BESIDE, HELPER),
         .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
         .next = "",
         .before = options->before,

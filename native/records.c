@@ -58,9 +58,9 @@ bool pyr_records_next(const struct pyr_records *records, uint32_t *at, struct py
         return false;
     }
     memcpy(head, records->bytes + *at, sizeof *head);
-    if (head->magic != PYR_WIRE_MAGIC || head->kind < PYR_WIRE_STARTED ||
-        head->kind > PYR_WIRE_FINISHED || head->length > PYR_WIRE_TEXT_MAX ||
-        head->length > used - *at - PYR_WIRE_HEAD_SIZE) {
+    if (head->magic != PYR_WIRE_MAGIC || head->version != PYR_WIRE_VERSION ||
+        head->kind < PYR_WIRE_STARTED || head->kind > PYR_WIRE_FINISHED ||
+        head->length > PYR_WIRE_TEXT_MAX || head->length > used - *at - PYR_WIRE_HEAD_SIZE) {
         return false;
     }
     *text = records->bytes + *at + PYR_WIRE_HEAD_SIZE;

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,8 @@ def test_help_and_version():
     assert "--mode preload" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
     done = run([PROGRAM, "--version"], env={})
-    assert (0, "pyresolve-probe 0.1.0\n", "") == (done.returncode, done.stdout, done.stderr)
+    expected = f"pyresolve-probe {version('pyresolve-native')}\n"
+    assert (0, expected, "") == (done.returncode, done.stdout, done.stderr)
 
 
 # --- how it is started
@@ -247,9 +249,11 @@ def test_without_proc(rogue, clean_env, not_sanitized, mode):
     """Without /proc nothing can be checked: that is said, and is not OK."""
     script = 'mount -t tmpfs tmpfs /proc && exec "$@"'
     prefix = [require_unshare(), "-rm", require_tool("sh"), "-c", script, "sh"]
-    status, out, err = probe(rogue("good"), env=clean_env, mode=mode, prefix=prefix)
-    assert (1, "") == (status, out)
-    assert "pyresolve-probe: no check is possible: /proc/self/exe: " in err
+    said = (
+        "pyresolve-probe: no check is possible: a library's process could not reach this one through"
+        " /proc: mount it\n"
+    )
+    assert probe(rogue("good"), env=clean_env, mode=mode, prefix=prefix) == (1, "", said)
 
 
 @both_modes
@@ -318,6 +322,87 @@ def test_copied_program(rogue, clean_env, tmp_path, mode):
     assert (1, "") == (done.returncode, done.stdout)
     assert "libexec/pyresolve/pyresolve-helper: No such file or directory" in done.stderr
     assert "reinstall pyresolve-native" in done.stderr
+
+
+LIBEXEC = Path(PROGRAM).parents[1] / "libexec" / "pyresolve"
+
+
+def install(prefix, put):
+    """Lay out bin and libexec as an installer does that makes each file with `put`."""
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "libexec" / "pyresolve").mkdir(parents=True)
+    put(PROGRAM, prefix / "bin" / "pyresolve-probe")
+    for file in LIBEXEC.iterdir():
+        put(file, prefix / "libexec" / "pyresolve" / file.name)
+    return prefix / "bin" / "pyresolve-probe"
+
+
+def uv_symlink(prefix):
+    """Return a program as uv lays it out with --link-mode symlink: each file is a link."""
+    cache = prefix / "cache" / "pyresolve_native.data"
+    places = {PROGRAM: cache / "scripts", **dict.fromkeys(LIBEXEC.iterdir(), cache / "data")}
+
+    def put(file, path):
+        places[file].mkdir(parents=True, exist_ok=True)
+        path.symlink_to(shutil.copy(file, places[file]))
+
+    return install(prefix / "venv", put)
+
+
+INSTALLERS = {
+    "copies": lambda prefix: install(prefix, shutil.copy),
+    "hard links": lambda prefix: install(prefix, lambda a, b: os.link(shutil.copy(a, prefix), b)),
+    "uv's links": uv_symlink,
+}
+
+
+def linked(program, link):
+    """Return a link to a program."""
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(program)
+    return link
+
+
+STARTS = {  # the command, and its directory
+    "by its path": lambda program, away: ([program], away),
+    "from its directory": lambda program, away: ([f"./{program.name}"], program.parent),
+    "by PATH": lambda program, away: (["env", f"PATH={program.parent}", program.name], away),
+    "by a link": lambda program, away: ([linked(program, away / "bin" / "probe")], away),
+    "by a relative link": lambda program, away: (
+        [linked(os.path.relpath(program, away / "bin"), away / "bin" / "probe")],
+        away,
+    ),
+    "by two links": lambda program, away: (
+        [linked(linked(program, away / "tools" / "probe"), away / "bin" / "probe")],
+        away,
+    ),
+    "by a linked directory": lambda program, away: (
+        [linked(program.parent, away / "link") / program.name],
+        away,
+    ),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_installed(rogue, clean_env, tmp_path, installer, start):
+    """The helper is found however the program was installed and is started."""
+    away = tmp_path / "away"
+    away.mkdir()
+    command, directory = STARTS[start](INSTALLERS[installer](tmp_path / "own"), away)
+    done = run([*command, "check", rogue("good")], env=clean_env, cwd=directory)
+    assert (0, "OK loadable (good.so)\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_helper_beside_the_started_path(rogue, clean_env, tmp_path):
+    """A helper beside the path that was started comes before that beside the file itself."""
+    link = linked(PROGRAM, tmp_path / "bin" / "pyresolve-probe")
+    helper = tmp_path / "libexec" / "pyresolve" / "pyresolve-helper"
+    helper.parent.mkdir(parents=True)
+    helper.write_text("not executable")
+    done = run([link, "check", rogue("good")], env=clean_env)
+    assert (1, "") == (done.returncode, done.stdout)
+    assert f"{helper.parent.name}/pyresolve-helper: Permission denied" in done.stderr
 
 
 # --- what it leaves
