@@ -79,6 +79,10 @@ void pyr_classify_late(struct pyr_outcome *outcome) {
     settle(outcome, PYR_TIMED_OUT, (struct fields){.name = {"", 0}});
 }
 
+void pyr_classify_hostile(struct pyr_outcome *outcome) {
+    settle(outcome, PYR_CRASHED, (struct fields){.name = {"", 0}});
+}
+
 /* --- the file itself */
 
 bool pyr_classify_file(const char *name, struct pyr_outcome *outcome) {
@@ -366,6 +370,10 @@ static void loaded(const struct pyr_trial *trial, const struct facts *facts, boo
 static bool is_abrupt(const struct pyr_trial *trial, const struct facts *facts,
                       struct pyr_outcome *outcome) {
     struct pyr_text next = facts->next_loaded ? (struct pyr_text){"", 0} : facts->next;
+    if (trial->child.hostile) {
+        pyr_classify_hostile(outcome);
+        return true;
+    }
     if (is_late(trial)) {
         settle_late(trial, PYR_TIMED_OUT, next, outcome);
         return true;

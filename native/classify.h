@@ -54,6 +54,9 @@ void pyr_classify_broken(const struct pyr_trial *trial, struct pyr_outcome *outc
 /* There was no time left to try it. */
 void pyr_classify_late(struct pyr_outcome *outcome);
 
+/* It ended the process that supervised it, or tried to. */
+void pyr_classify_hostile(struct pyr_outcome *outcome);
+
 /* In preload mode: nothing but the driver was missing, so that the stub is worth a try. */
 bool pyr_outcome_lacks_driver(const struct pyr_outcome *outcome);
 

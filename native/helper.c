@@ -359,7 +359,7 @@ _Noreturn static void main_open(char **argv) {
 }
 
 static void helper_begin(struct helper *self, int64_t timeout_ns) {
-    pyr_supervisor_begin(&self->supervisor, timeout_ns);
+    pyr_supervisor_begin(&self->supervisor, timeout_ns, getppid());
     /* PDEATHSIG fires when the thread that spawned this process exits; nobody wants the result
      * then. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);

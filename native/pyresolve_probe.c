@@ -2,8 +2,9 @@
  * to start an interpreter.
  *
  * This program only supervises: the helper, which is dynamic, loads the library. This program is
- * static, so that it can report an environment in which no dynamic program starts. A library that
- * kills its parent ends it without a line; the exit status is then not that of OK.
+ * static, so that it can report an environment in which no dynamic program starts. It is two
+ * processes: the one that checks, and the one that was started, which holds the deadline and has
+ * the last word if a library kills, stops or traces its parent.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@
 #include "preload.h"
 #include "trial.h"
 
-/* A Kubernetes probe waits 1 s by default; to end takes 0.15 s at most. */
+/* A Kubernetes probe waits 1 s by default; to end takes LATE_MS and 0.15 s at most. */
 #define TIMEOUT_DEFAULT 0.8
 #define TIMEOUT_MAX (365.0 * 86400)
 
@@ -32,7 +34,11 @@
 #define HELPER "pyresolve-helper"
 
 enum {
-    LINKS_MAX = 40,     /* as many as the kernel follows */
+    LATE_MS = 20,   /* how much later than its deadline the process that checks may answer */
+    LINKS_MAX = 40, /* as many as the kernel follows */
+};
+
+enum {
     EXIT_NO_ANSWER = 1, /* must be nonzero: callers may check only the status */
     EXIT_USAGE = 2,
 };
@@ -343,6 +349,46 @@ static bool check_one(const struct options *options, struct pyr_tester *tester, 
     return pyr_tester_load(tester, path, environ, outcome) || cannot_check(tester);
 }
 
+/* What the process that checks leaves to the other one. The tried processes do not map it, since
+ * each is exec'd. */
+struct answers {
+    uint32_t done; /* how many outcomes there are */
+    struct pyr_outcome outcomes[];
+};
+
+/* Only what was touched takes memory. */
+static struct answers *answers_map(uint32_t count) {
+    size_t size = sizeof(struct answers) + count * sizeof(struct pyr_outcome);
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        give_up("mmap");
+    }
+    return memory;
+}
+
+/* Checks what is not checked yet, in a process of its own. */
+_Noreturn static void check_rest(const struct options *options, char **paths, int64_t timeout_ns,
+                                 pid_t caller, struct answers *answers) {
+    const char *directory = own_directory();
+    struct pyr_supervisor supervisor;
+    struct pyr_tester tester = {
+        .supervisor = &supervisor,
+        .helper = joined(directory, BESIDE, HELPER),
+        .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
+        .next = "",
+        .before = options->before,
+    };
+    pyr_supervisor_begin(&supervisor, timeout_ns, caller);
+    bool answered = pyr_tester_open(&tester) || cannot_check(&tester);
+    while (answered && answers->done < options->count && !supervisor.stop_signal) {
+        uint32_t next = answers->done;
+        answered = check_one(options, &tester, paths[next], &answers->outcomes[next]);
+        answers->done += answered && !supervisor.stop_signal;
+    }
+    _exit(answered ? EXIT_SUCCESS : EXIT_NO_ANSWER);
+}
+
 /* The detail lives as long as this process. */
 static struct pyr_line_check line_check(const struct options *options, const char *library,
                                         const struct pyr_outcome *outcome) {
@@ -361,31 +407,39 @@ static struct pyr_line_check line_check(const struct options *options, const cha
     };
 }
 
-static bool check_all(const struct options *options, struct pyr_line_check *checks) {
-    const char *directory = own_directory();
-    struct pyr_supervisor supervisor;
-    struct pyr_tester tester = {
-        .supervisor = &supervisor,
-        .helper = joined(directory, BESIDE, HELPER),
-        .stub = joined(directory, BESIDE, "pyresolve-stub-driver.so"),
-        .next = "",
-        .before = options->before,
-    };
+/* A library that ends the process that checks costs the others nothing; one that stops it takes the
+ * time of those after it, as one that hangs. */
+static bool check_all(const struct options *options, struct answers *answers) {
+    pid_t self = getpid();
     char **paths = absolute(options->libraries, options->count);
-    pyr_supervisor_begin(&supervisor, (int64_t)(options->timeout * (double)NS_PER_S));
-    bool answered = pyr_tester_open(&tester) || cannot_check(&tester);
-    for (uint32_t i = 0; answered && i < options->count; i++) {
-        struct pyr_outcome outcome;
-        answered = check_one(options, &tester, paths[i], &outcome);
-        if (answered) {
-            checks[i] = line_check(options, options->libraries[i], &outcome);
-            answered = checks[i].detail != NULL;
+    struct pyr_supervisor guard;
+    pyr_supervisor_begin(&guard,
+                         (int64_t)(options->timeout * (double)NS_PER_S) + LATE_MS * NS_PER_MS, 0);
+    while (answers->done < options->count) {
+        int64_t left = guard.deadline - LATE_MS * NS_PER_MS - now_ns();
+        struct pyr_child child = {.pid = pyr_supervisor_fork(&guard)};
+        if (child.pid < 0) {
+            give_up("fork");
+        }
+        if (child.pid == 0) {
+            check_rest(options, paths, left, self, answers);
+        }
+        pyr_supervisor_wait(&guard, &child, 1);
+        if (guard.stop_signal) {
+            die_of(guard.stop_signal);
+        }
+        if (child.end == PYR_CHILD_ENDED && WIFEXITED(child.status) &&
+            WEXITSTATUS(child.status) == EXIT_NO_ANSWER) {
+            return false;
+        }
+        while (answers->done < options->count && child.end != PYR_CHILD_ENDED) {
+            pyr_classify_late(&answers->outcomes[answers->done++]);
+        }
+        if (answers->done < options->count) {
+            pyr_classify_hostile(&answers->outcomes[answers->done++]);
         }
     }
-    if (supervisor.stop_signal) {
-        die_of(supervisor.stop_signal);
-    }
-    return answered;
+    return true;
 }
 
 /* The exit status is the answer, whether or not anybody takes the line. */
@@ -407,12 +461,19 @@ int main(int argc, char **argv) {
         give_up("/dev/null");
     }
     make_fresh();
+    struct answers *answers = answers_map(options.count);
     struct pyr_line_check *checks = calloc(options.count, sizeof *checks);
     if (!checks) {
         give_up("calloc");
     }
-    if (!check_all(&options, checks)) {
+    if (!check_all(&options, answers)) {
         return EXIT_NO_ANSWER;
+    }
+    for (uint32_t i = 0; i < options.count; i++) {
+        checks[i] = line_check(&options, options.libraries[i], &answers->outcomes[i]);
+        if (!checks[i].detail) {
+            give_up("strdup");
+        }
     }
     print_line(checks, options.count);
     return pyr_line_verdict(checks, options.count);

@@ -29,8 +29,9 @@ static sigset_t awaited_signals(void) {
     return signals;
 }
 
-void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns) {
+void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns, pid_t caller) {
     self->deadline = now_ns() + timeout_ns;
+    self->caller = caller;
     self->stop_signal = 0;
     sigset_t signals = awaited_signals();
     sigprocmask(SIG_BLOCK, &signals, &self->mask);
@@ -87,14 +88,12 @@ pid_t pyr_supervisor_spawn(const struct pyr_supervisor *self, void (*exec_child)
 #endif
 }
 
-/* Waits until `limit` or for one of the signals. Returns its number, or -1. */
-static int wait_for_signal(const sigset_t *signals, int64_t limit) {
+/* Waits until `limit` or for one of the signals. Returns its number, or -1, and who sent it. */
+static int wait_for_signal(const sigset_t *signals, int64_t limit, siginfo_t *info) {
     int64_t left = limit - now_ns();
-    if (left <= 0) {
-        return -1;
-    }
+    left = left > 0 ? left : 0;
     struct timespec timeout = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
-    return sigtimedwait(signals, NULL, &timeout);
+    return sigtimedwait(signals, info, &timeout);
 }
 
 /* Reaps all that has ended, and records how the children ended. Returns false if none is left. */
@@ -123,6 +122,24 @@ static bool all_have_ended(const struct pyr_child *children, size_t count) {
     return true;
 }
 
+static void note_signal(struct pyr_supervisor *self, struct pyr_child *children, size_t count,
+                        const siginfo_t *info) {
+    bool by_kernel = info->si_code > 0;
+    for (size_t i = 0; i < count && !by_kernel; i++) {
+        if (children[i].pid == info->si_pid) {
+            children[i].hostile = true;
+            if (children[i].end == PYR_CHILD_STUCK) { /* not reaped: the pid is still its own */
+                kill(children[i].pid, SIGKILL);
+            }
+            return;
+        }
+    }
+    if (by_kernel || self->caller == 0 || info->si_pid == self->caller) {
+        self->stop_signal = info->si_signo;
+        self->deadline = 0;
+    }
+}
+
 /* Waits until the deadline, or until a signal tells this process to end. An exit noticed after the
  * deadline counts as a timeout, or verdicts would depend on scheduling. */
 static void wait_until_deadline(struct pyr_supervisor *self, struct pyr_child *children,
@@ -130,13 +147,14 @@ static void wait_until_deadline(struct pyr_supervisor *self, struct pyr_child *c
     sigset_t signals = awaited_signals();
     while (now_ns() < self->deadline) {
         reap(children, count, PYR_CHILD_ENDED);
-        if (all_have_ended(children, count)) {
-            return;
-        }
-        int number = wait_for_signal(&signals, self->deadline);
+        bool ended = all_have_ended(children, count);
+        siginfo_t info;
+        /* What a child sent before its end is pending then. */
+        int number = wait_for_signal(&signals, ended ? 0 : self->deadline, &info);
         if (number > 0 && number != SIGCHLD) {
-            self->stop_signal = number;
-            self->deadline = 0;
+            note_signal(self, children, count, &info);
+        } else if (ended && number < 0) {
+            return;
         }
     }
 }
@@ -176,13 +194,14 @@ static void end_descendants(struct pyr_child *children, size_t count) {
         if (!kill_children() && all_have_ended(children, count)) {
             return; /* without that list the descendants cannot be enumerated */
         }
-        wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS);
+        wait_for_signal(&child, now_ns() + LOOK_MS * NS_PER_MS, NULL);
     }
 }
 
 void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count) {
     for (size_t i = 0; i < count; i++) {
         children[i].end = PYR_CHILD_STUCK;
+        children[i].hostile = false;
         children[i].status = 0;
     }
     wait_until_deadline(self, children, count);

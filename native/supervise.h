@@ -18,12 +18,14 @@ enum {
 
 struct pyr_supervisor {
     int64_t deadline; /* monotonic ns; 0 after stop_signal */
+    pid_t caller;     /* who may tell this process to end; 0: anybody */
     int stop_signal;  /* the signal that told this process to end, or 0 */
     sigset_t mask;    /* the signal mask that children get */
 };
 
-/* Makes this process a supervisor. The timeout begins now. */
-void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns);
+/* Makes this process a supervisor. The timeout begins now. Signals to end that neither the kernel
+ * nor `caller` sent are ignored, those of children count against them. */
+void pyr_supervisor_begin(struct pyr_supervisor *self, int64_t timeout_ns, pid_t caller);
 
 /* As fork(2). The child is in its own process group and is killed when the supervisor ends. */
 pid_t pyr_supervisor_fork(const struct pyr_supervisor *self);
@@ -43,7 +45,8 @@ enum pyr_child_end {
 struct pyr_child {
     pid_t pid;
     enum pyr_child_end end;
-    int status; /* as waitpid gives it, 0 of one that is stuck */
+    bool hostile; /* it told this process to end, and was killed for that */
+    int status;   /* as waitpid gives it, 0 of one that is stuck */
 };
 
 /* Waits until all the children have ended, or kills them at the deadline. Then kills what they left

@@ -18,11 +18,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support import HANG, MODES, REPOSITORY, elfpatch, process, rogues
+from support import AMPLE, HANG, MODES, REPOSITORY, elfpatch, process, rogues
 from support.compile import SOURCES, built, cc_text, hollow
 from support.driver import STUB_LIBRARY, full_stub as driver_stub
 from support.hidden import mounted
 from support.layout import Site
+from support.lines import LETHAL
 from support.rogues import VANISHED
 from support.wheels import TMS_VERSIONS
 
@@ -61,13 +62,15 @@ ROGUES = {
     "sigill": (Status.CRASHED, "died of SIGILL"),
     "sleep_ignoring_sigterm": (Status.TIMED_OUT, f"within {HANG} s"),
     "stop": (Status.TIMED_OUT, f"within {HANG} s"),
+    "stop_parent": (Status.TIMED_OUT, f"within {HANG} s"),
+    "terminate_parent": (Status.CRASHED, "killed the process that supervises it"),
     "thread_spin": (Status.LOADABLE, ""),
+    "trace_parent": (Status.TIMED_OUT, f"within {HANG} s"),
     "undefined_data": (Status.UNDEFINED_SYMBOL, "uses rogue_nowhere_data"),
     "undefined_function": (Status.UNDEFINED_SYMBOL, "uses rogue_nowhere_function"),
     "underscore_exit_zero": (Status.EXITED, "ended with exit status 0"),
     "unmet_version": (Status.VERSION_MISMATCH, "GLIBC_9.99"),
 }
-LETHAL = {"kill_group", "kill_parent"}  # to the test run, if the isolation had a hole
 
 both_modes = pytest.mark.parametrize("mode", MODES)
 
@@ -130,7 +133,7 @@ def test_every_rogue_is_expected():
 
 
 @both_modes
-@pytest.mark.parametrize("name", sorted(set(ROGUES) - LETHAL))
+@pytest.mark.parametrize("name", sorted(set(ROGUES).difference(LETHAL)))
 def test_rogue(rogue, clean_env, tmp_path, name, mode):
     """Whatever a library does while it is loaded, the report is exact and in time."""
     status, words = ROGUES[name]
@@ -151,12 +154,14 @@ def test_rogue(rogue, clean_env, tmp_path, name, mode):
 @both_modes
 @pytest.mark.parametrize("name", sorted(LETHAL))
 def test_rogue_that_kills(rogue, clean_env, name, mode):
-    """A library that kills its parent or its process group does not reach the caller."""
-    (report,) = fresh([{"path": rogue(name), "mode": mode, "environ": clean_env}])
+    """A library that kills, stops or traces its parent does not reach the caller."""
     status, words = ROGUES[name]
+    timeout = HANG if status is Status.TIMED_OUT else AMPLE
+    case = {"path": rogue(name), "mode": mode, "environ": clean_env, "timeout": timeout}
+    (report,) = fresh([case])
     assert (report["verdict"], report["status"]) == ("FAIL", status.name)
     assert words in report["message"]
-    assert report["elapsed"] < 1
+    assert report["elapsed"] < HANG + 1
 
 
 @both_modes
@@ -1049,7 +1054,7 @@ def test_messages(rogue, clean_env, tmp_path, lacking_two):
     """Each names the file, is one line of plain words without a full stop, and says what to do."""
     (tmp_path / "text.so").write_text("text")
     (tmp_path / "empty.so").touch()
-    names = sorted(set(ROGUES) - LETHAL)
+    names = sorted(set(ROGUES).difference(LETHAL))
     paths = [*map(rogue, names), tmp_path, tmp_path / "text.so", tmp_path / "empty.so", lacking_two]
     for path in paths:
         for mode in MODES:

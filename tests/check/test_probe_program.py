@@ -80,6 +80,8 @@ SEVERAL = [
         ["exit_zero", "good", "kill_group", "abort"],
         "FAIL exited: exit status 0 (exit_zero.so) and 2 more",
     ),
+    (["good", "kill_parent", "good", "exit_zero"], "FAIL crashed (kill_parent.so) and 1 more"),
+    (["terminate_parent", "good"], "FAIL crashed (terminate_parent.so)"),
     (["good"] * 20, "OK 20 checks"),
 ]
 
@@ -109,6 +111,49 @@ def test_time_is_for_all(rogue, clean_env):
     paths = [rogue("good"), rogue("loop"), rogue("good"), rogue("stop")]
     line = f"FAIL timed_out: {HANG:g} s (loop.so) and 2 more"
     assert probe(*paths, env=clean_env, timeout=HANG) == answer(line)
+
+
+FORKED = """
+#include <signal.h>
+#include <sys/ptrace.h>
+ON_LOAD {
+    pid_t parent = getppid(), pid = fork();
+    if (pid != 0) {
+        rogue_write_pid(pid);
+        usleep(20000);
+        return;
+    }
+    setsid();
+    for (;;)
+        ATTACK;
+}
+"""
+STOP_AGAIN = "kill(parent, SIGSTOP)"
+TRACE = "ptrace(PTRACE_SEIZE, parent, 0, 0), ptrace(PTRACE_INTERRUPT, parent, 0, 0), usleep(1000)"
+
+
+@both_modes
+@pytest.mark.parametrize("attack", [STOP_AGAIN, TRACE])
+def test_attack_by_a_daemon(clean_env, tmp_path, attack, mode):
+    """A process that the library leaves behind keeps nobody from the answer, nor does it stay."""
+    library = cc_text(rogues.INCLUDE + FORKED, tmp_path / "forked.so", f"-DATTACK={attack}")
+    pidfile = tmp_path / "pid"
+    env = {**clean_env, rogues.PIDFILE: str(pidfile)}
+    start = time.monotonic()
+    status, out, err = probe(library, env=env, mode=mode, timeout=HANG)
+    assert time.monotonic() - start < HANG + 1
+    # Which of the two is first is a matter of chance.
+    assert out in {f"FAIL timed_out: {HANG:g} s (forked.so)\n", "OK loadable (forked.so)\n"}
+    assert (EXIT[out.split()[0]], "") == (status, err)
+    assert process.poll(lambda: not process.alive(int(pidfile.read_text())))
+
+
+def test_stopped_with_others(rogue, clean_env):
+    """What was found before the supervisor was stopped stays found; the others have no time."""
+    names = ["exit_zero", "good", "stop_parent", "good"]
+    line = "FAIL exited: exit status 0 (exit_zero.so) and 2 more"
+    given = probe(*map(rogue, names), env=clean_env, timeout=HANG)
+    assert given == answer(line)
 
 
 @pytest.mark.serial

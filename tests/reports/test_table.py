@@ -16,12 +16,6 @@ NUMBERS += " 40 41 42 44 45 46 48 49 51 52 53 54 55 56"
 IDS = {f"R{number}" for number in NUMBERS.split()}
 # Of the second list, those that have tests.
 SECOND = set("N01A N01B N03 N04 N10 N13 N15".split())
-    "N01A",
-    "N01B",
-    "N03",
-    "N10",
-    "N13",
-}  # the second list of reports, as far as they have tests
 
 
 def ids_of(prefix: str) -> set[str]:

@@ -110,8 +110,9 @@ class _Places(dict[str, Path]):
 
 # --- libraries that misbehave
 
-HANGING = ("loop", "sleep_ignoring_sigterm", "stop")
-LETHAL = ("kill_group", "kill_parent")  # for the test run, if the isolation had a hole
+HANGING = ("loop", "sleep_ignoring_sigterm", "stop", "stop_parent", "trace_parent")
+# For the test run, if the isolation had a hole.
+LETHAL = ("kill_group", "kill_parent", "stop_parent", "terminate_parent", "trace_parent")
 
 ROGUES = {
     "abort": same("FAIL crashed: SIGABRT (abort.so)"),
@@ -138,7 +139,10 @@ ROGUES = {
     "sigill": same("FAIL crashed: SIGILL (sigill.so)"),
     "sleep_ignoring_sigterm": same("FAIL timed_out: 0.3 s (sleep_ignoring_sigterm.so)"),
     "stop": same("FAIL timed_out: 0.3 s (stop.so)"),
+    "stop_parent": same("FAIL timed_out: 0.3 s (stop_parent.so)"),
+    "terminate_parent": same("FAIL crashed (terminate_parent.so)"),
     "thread_spin": same("OK loadable (thread_spin.so)"),
+    "trace_parent": same("FAIL timed_out: 0.3 s (trace_parent.so)"),
     "undefined_data": same("FAIL undefined_symbol: rogue_nowhere_data (undefined_data.so)"),
     "undefined_function": same(
         "FAIL undefined_symbol: rogue_nowhere_function (undefined_function.so)"
@@ -154,8 +158,6 @@ def _rogues() -> Iterator[Case]:
             name=name,
             make=_rogue(name),
             lines=lines,
-            # It kills the program, whose only process supervises the library itself.
-            program=same("SIGKILL") if name == "kill_parent" else None,
             timeout=HANG if name in HANGING else AMPLE,
             prefix=_own_process if name in LETHAL else None,
         )

@@ -33,7 +33,7 @@ NAMES = tuple(sorted(path.stem for path in _SOURCES.glob("*.c")))
 def rogue(name: str) -> Path:
     """Return the library built from ``rogues/<name>.c``.
 
-    ``kill_parent`` and ``kill_group`` hit the test run itself unless a process from `cold` stands
+    Those that `lines.LETHAL` names hit the test run itself unless a process from `cold` stands
     between.
     """
     needed = [hollow(_OUT_OF_REACH[name])] if name in _OUT_OF_REACH else []
