@@ -295,8 +295,8 @@ def test_without_proc(rogue, clean_env, not_sanitized, mode):
     script = 'mount -t tmpfs tmpfs /proc && exec "$@"'
     prefix = [require_unshare(), "-rm", require_tool("sh"), "-c", script, "sh"]
     said = (
-        "pyresolve-probe: no check is possible: a library's process could not reach this one through"
-        " /proc: mount it\n"
+        "pyresolve-probe: no check is possible: a library's process could not reach this one"
+        " through /proc: mount it\n"
     )
     assert probe(rogue("good"), env=clean_env, mode=mode, prefix=prefix) == (1, "", said)
 
