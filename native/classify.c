@@ -36,7 +36,7 @@ struct facts {
     struct pyr_text owner;
     struct pyr_text next; /* the path of what is opened after a preload, or empty */
     bool next_loaded;
-    struct pyr_text next_error; /* empty if it did not fail */
+    struct pyr_text next_error;
 };
 
 struct fields {
@@ -318,11 +318,11 @@ static void no_driver(struct pyr_outcome *outcome, bool stub) {
     outcome->stub = stub;
 }
 
-/* Returns the first symbol that nothing defines, and the object that uses it. Those of the driver
+/* Finds the first symbol that nothing defines, and the object that uses it. Those of the driver
  * do not count in a process without one. Those of Python come last: they are less than the others.
  */
-static struct fields first_undefined(const struct pyr_trial *trial, bool driverless) {
-    struct fields first = {.name = {"", 0}};
+static bool find_undefined(const struct pyr_trial *trial, bool driverless, struct fields *found) {
+    struct fields first = {.name = {NULL, 0}};
     struct pyr_wire_frame head;
     const char *bytes;
     for (uint32_t at = 0; pyr_records_next(trial->records, &at, &head, &bytes);) {
@@ -332,20 +332,21 @@ static struct fields first_undefined(const struct pyr_trial *trial, bool driverl
             continue;
         }
         bool python = undefined_status(trial, symbol) != PYR_UNDEFINED_SYMBOL;
-        if (!python || first.name.length == 0) {
+        if (!python || !first.name.at) {
             first = (struct fields){.name = symbol, .by = part(&text)};
         }
         if (!python) {
             break;
         }
     }
-    const char *at = memchr(first.name.at, '@', first.name.length);
+    const char *at = first.name.at ? memchr(first.name.at, '@', first.name.length) : NULL;
     if (at && at > first.name.at) {
         size_t length = (size_t)(at - first.name.at);
         first.version = (struct pyr_text){at + 1, first.name.length - length - 1};
         first.name.length = length;
     }
-    return first;
+    *found = first;
+    return first.name.at != NULL;
 }
 
 /* A lazy load succeeded after a load with RTLD_NOW did not: it is never OK. The symbols that the
@@ -353,8 +354,8 @@ static struct fields first_undefined(const struct pyr_trial *trial, bool driverl
 static void loaded(const struct pyr_trial *trial, const struct facts *facts, bool stub,
                    struct pyr_outcome *outcome) {
     bool driverless = stub || facts->false_driver;
-    struct fields undefined = first_undefined(trial, driverless);
-    if (undefined.name.length > 0) {
+    struct fields undefined;
+    if (find_undefined(trial, driverless, &undefined)) {
         settle(outcome, undefined_status(trial, undefined.name), undefined);
         outcome->stub = stub;
     } else if (facts->lazily && !(driverless && is_for_driver(facts->last_error))) {
@@ -460,7 +461,7 @@ static void classify_preload(const struct pyr_trial *trial, const struct facts *
     } else {
         loaded(trial, facts, trial->stub, outcome);
         bool sound = outcome->status == PYR_LOADABLE || outcome->status == PYR_NO_DRIVER;
-        if (sound && facts->next_error.length > 0) {
+        if (sound && facts->next.length > 0 && !facts->next_loaded) {
             classify_next(trial, facts, outcome);
         }
     }

@@ -76,7 +76,7 @@ static void check_outcome(const struct pyr_outcome *outcome, const char *name) {
 
 /* What a library that loads has at least shown. */
 static void check_loadable(const struct pyr_trial *trial, const struct pyr_outcome *outcome) {
-    bool started = trial->forked, finished = false, failed = false, other = false;
+    bool started = trial->forked, finished = false, failed = false, other = false, next = false;
     struct pyr_wire_frame head;
     const char *text;
     for (uint32_t at = 0; pyr_records_next(trial->records, &at, &head, &text);) {
@@ -86,11 +86,16 @@ static void check_loadable(const struct pyr_trial *trial, const struct pyr_outco
             failed = head.b != 1 || (head.a & PYR_WIRE_LOAD_LAZY);
         }
         other = other || head.kind == PYR_WIRE_UNDEFINED;
+        if (head.kind == PYR_WIRE_NEXT && head.b == PYR_WIRE_NEXT_OPENED) {
+            next = head.length > 0;
+        } else if (head.kind == PYR_WIRE_NEXT) {
+            next = next && head.b != PYR_WIRE_NEXT_LOADED;
+        }
     }
     if (outcome->status != PYR_LOADABLE)
         return;
     CHECK(trial->child.end == PYR_CHILD_ENDED && finished && !other);
-    CHECK(trial->mode == PYR_PRELOAD ? !trial->stub : started && !failed);
+    CHECK(trial->mode == PYR_PRELOAD ? !trial->stub && !next : started && !failed);
 }
 
 /* Texts lie on the heap, in blocks of their size, where a sanitizer guards the end. */
@@ -132,6 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .mode = header.mode & 1 ? PYR_PRELOAD : PYR_DLOPEN,
         .stub = header.stub & 1,
         .forked = header.forked & 1,
+        .python = header.forked & 2,
         .child = {.pid = 1,
                   .end = header.end % 8 ? PYR_CHILD_ENDED
                                         : (enum pyr_child_end)(PYR_CHILD_KILLED + header.end % 2),
@@ -173,6 +179,7 @@ static size_t add_words(uint8_t *to) {
         ",",
         "cuInit",
         "cudaMalloc",
+        "PyErr_Occurred",
         "@",
         "\xff",
         ": error while loading shared libraries: ",
@@ -242,7 +249,7 @@ static size_t make(uint8_t *bytes) {
         .mode = (uint8_t)below(2),
         .stub = (uint8_t)below(2),
         .end = (uint8_t)below(256),
-        .forked = (uint8_t)below(2),
+        .forked = (uint8_t)below(4),
         .name_size = (uint8_t)below(256),
     };
     size_t size = sizeof header;
