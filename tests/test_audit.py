@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support import process
 from support.command import environment, run
-from support.compile import cc
+from support.compile import cc, cc_text
 from support.layout import PRELOAD_STEM, Site, fake_cudart
 from support.process import cold
 from support.rogues import rogue
@@ -497,6 +497,33 @@ def test_deleted_files_of_another_process(sites, launched, tmp_path):
         hook.unlink()
         found = audit(pid=worker.pid)
     assert (hook, hook, ()) == (found.hook, found.owner, found.findings)
+
+
+def test_torch_that_was_replaced_is_not_the_one_that_runs(launched, tmp_path):
+    """An upgrade puts another torch in its place: what runs is the old one, if it can be read."""
+    site = Site(tmp_path / "site-packages").cuda(13)
+    library = site / "torch/lib/libc10_cuda.so"
+    env = {**launched(site.hook("_cu13")), "LD_LIBRARY_PATH": str(site.cudart_directory(13))}
+    env["LD_LIBRARY_PATH"] += f":{launched()['LD_LIBRARY_PATH']}"
+    with Worker(env, f"import ctypes; ctypes.CDLL({str(library)!r})") as worker:
+        assert () == audit(pid=worker.pid).findings
+        other = tmp_path / "other.so"
+        cc_text("int own(void) { return 0; }", other)
+        other.replace(library)
+        found = audit(pid=worker.pid)
+    # Only a privileged user may open a deleted file that is mapped (proc_pid_map_files(5)).
+    privileged = opens_map_files()
+    assert (() if privileged else (Status.NOT_SEEN,)) == tuple(f.status for f in found.findings)
+    assert (Verdict.OK if privileged else Verdict.UNKNOWN) is found.verdict
+
+
+def opens_map_files():
+    """Tell whether files that are mapped and deleted may be opened."""
+    try:
+        next(Path("/proc/self/map_files").iterdir()).open("rb").close()
+    except OSError:
+        return False
+    return True
 
 
 # --- other processes

@@ -51,11 +51,8 @@ def read(path: os.PathLike[str] | str) -> ElfFacts:
     The file is neither loaded nor mapped, and a FIFO or a device does not block. Facts that were
     read before a failure are kept. Raises ProbeError only if no file at all could be opened.
     """
-    try:
-        encoded = os.fsencode(path)
-    except UnicodeEncodeError:
-        encoded = b"\0"
-    if b"\0" in encoded:  # no file can have this name
+    encoded = _encoded(path)
+    if encoded is None:  # no file can have this name
         return ElfFacts(
             path=Path(path),
             status=ElfStatus.CANNOT_OPEN,
@@ -112,7 +109,9 @@ def symbols(path: os.PathLike[str] | str, prefix: str) -> Symbols | None:
 
     None if they cannot be read. Raises ProbeError as read() does.
     """
-    encoded = os.fsencode(path)
+    encoded = _encoded(path)
+    if encoded is None:
+        return None
     out = _new("struct pyr_elf *")
     status = _STATUS[lib.pyr_elf_symbols(encoded, prefix.encode(), out)]
     _raise_ours(path, out.sys_errno)
@@ -123,6 +122,15 @@ def symbols(path: os.PathLike[str] | str, prefix: str) -> Symbols | None:
         defined=frozenset(entry[1:] for entry in entries if entry[:1] == "d"),
         undefined=frozenset(entry[1:] for entry in entries if entry[:1] == "u"),
     )
+
+
+def _encoded(path: os.PathLike[str] | str) -> bytes | None:
+    """Return a path as the system takes it, None if no file can have that name."""
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        return None
+    return None if b"\0" in encoded else encoded
 
 
 def _raise_ours(path: os.PathLike[str] | str, number: int) -> None:

@@ -40,17 +40,18 @@ def parse_major(version: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def runtime_by_rpath(library: Path) -> Path | None:
+def runtime_by_rpath(library: Path, *, at: Callable[[Path], Path] = Path) -> Path | None:
     """Return the libcudart that the search path in torch's own library leads to.
 
-    For a process that runs already, and for a guess before the loader is asked.
+    For a process that runs already, and for a guess before the loader is asked. `at` returns where
+    a path of another process is here.
     """
-    facts = elf.read(library)
+    facts = elf.read(at(library))
     soname = next((name for name in facts.needed if runtime_major(name) is not None), None)
     for entry in (*facts.rpath, *facts.runpath) if soname else ():
         path = Path(entry.replace("$ORIGIN", str(library.parent)), soname or "")
-        if exists(path):
-            return path.resolve()
+        if exists(at(path)):
+            return path
     return None
 
 

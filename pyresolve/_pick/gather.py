@@ -90,7 +90,7 @@ def _torch_own(torch: Torch | None, installed: Sequence[Runtime]) -> Runtime | N
     path = torches.runtime_by_rpath(torch.library) if torch and torch.library else None
     if path is None or torch is None or torch.library_major is None:
         return None
-    runtime = Runtime(path=path, major=torch.library_major, origin=Origin.TORCH)
+    runtime = Runtime(path=path.resolve(), major=torch.library_major, origin=Origin.TORCH)
     return replace(cuda.as_installed(runtime, installed), origin=Origin.TORCH)
 
 

@@ -9,13 +9,13 @@ from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import _overrides
 from .._check.check import mode_of
 from .._errors import ProbeError
 from .._model import Status, Verdict
+from .._process import running
 from .checks import ABSENT, PENDING, Health, Library, run, timed_out
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Leftover:
     @classmethod
     def of(cls, pid: int) -> Leftover | None:
         """Return what is known about a process, None if it has ended."""
-        state, started = _stat(pid)
+        state, started = running.state(pid)
         return None if state in ("", "Z", "X") else cls(pid, started)
 
     def lives(self) -> bool:
@@ -53,35 +53,10 @@ class Leftover:
         now = Leftover.of(self.pid)
         if now and now.started in (self.started, ""):
             return True
-        if _stat(self.pid)[1] == self.started:
+        if running.state(self.pid)[1] == self.started:
             with suppress(ChildProcessError):  # its helper is gone: usually init reaps it
                 os.waitpid(self.pid, os.WNOHANG)
         return False
-
-
-def _stat(pid: int) -> tuple[str, str]:
-    """Return the state and the start time of a process (proc(5)), empty if it has ended.
-
-    One that /proc hides (hidepid, a container's own /proc) is `hidden`, with no start time.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ("hidden" if _runs(pid) else ""), ""
-    fields = text.rpartition(")")[2].split()
-    return fields[0], fields[19]
-
-
-def _runs(pid: int) -> bool:
-    """Tell whether there is such a process, other than a zombie child, without reading /proc."""
-    with suppress(ChildProcessError):
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return False  # for kill(2) a zombie exists
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)  # kill(2): it exists, of another user
-    return True
 
 
 def in_thread(work: Callable[[], _T]) -> futures.Future[_T]:

@@ -20,6 +20,7 @@ from support.rogues import rogue
 from support.tools import require_unshare, unavailable
 
 from pyresolve import HealthMonitor, Verdict
+from pyresolve._process import running
 from pyresolve.health import monitor
 
 TESTS = Path(__file__).parent.parent
@@ -314,7 +315,7 @@ def test_process_that_proc_hides():
 
 def test_process_of_another_user(monkeypatch):
     """kill(2) says EPERM of a process that is not ours, and ESRCH of none."""
-    monkeypatch.setattr(monitor, "Path", lambda path: Path("/nonexistent"))
+    monkeypatch.setattr(running, "Path", lambda path: Path("/nonexistent"))
     for error, lives in (PermissionError(), True), (ProcessLookupError(), False):
 
         def kill(pid, number, error=error):

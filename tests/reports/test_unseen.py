@@ -6,14 +6,23 @@ driver lies that the loader does not find.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
 
 import pytest
 from support.command import environment, pyresolve
 from support.compile import SOURCES, built, cc_text, workshop
+from support.layout import Site, fake_cudart
+from support.process import cold
+from support.tools import require_tool, require_unshare, unavailable
 
-from pyresolve import NotLoadableError, Status, Verdict, pick
+from pyresolve import NotLoadableError, PyresolveError, Status, Verdict, _audit, audit, pick
 from pyresolve.health.checks import DEFAULT, run as run_check
 
 
@@ -117,3 +126,317 @@ def test_like_n15_without_a_driver(worker, says, no_driver):
     choice = pick(environ=environment(site, libraries=[site.cudart_directory(13)]))
     assert (Verdict.FAIL, Status.BYPASSED) == (choice.verdict, choice.report.status)
     assert "torch does not call" in says(choice.warnings[-1])
+
+
+# --- a process that sees other files
+
+INSIDE = """
+    import ctypes, json, sys
+    import pyresolve
+    for path in sys.argv[1:]:
+        ctypes.CDLL(path)
+    sys.stdout.write("ready")
+    sys.stdout.flush()
+    sys.stdin.read(1)
+    print(json.dumps(pyresolve.audit().to_dict()), flush=True)
+    sys.stdin.read()
+"""
+
+# As a container runtime does: a file system that is there for this process only.
+CONTAINER = """
+set -e
+mount -t tmpfs tmpfs "$1"
+cp -a "$2/." "$1"
+shift 2
+exec "$@"
+"""
+# The same below another root directory.
+CHANGED_ROOT = """
+set -e
+mkdir "$1/root"
+mount --rbind / "$1/root"
+mount -t tmpfs tmpfs "$1/root$1"
+cp -a "$2/." "$1/root$1"
+shift 2
+exec chroot "$IMAGE/root" "$@"
+"""
+
+
+@contextlib.contextmanager
+def container(image, source, preload, *opened, libraries=(), script=CONTAINER):
+    """Start a worker which sees a copy of `source` as `image`; yield it and what it says."""
+    variables = {**environment(libraries=libraries), "LD_PRELOAD": os.fspath(preload)}
+    words = [f"{name}={value}" for name, value in variables.items()]
+    command = [sys.executable, "-c", textwrap.dedent(INSIDE), *map(os.fspath, opened)]
+    worker = subprocess.Popen(
+        [
+            *(require_unshare(), "-rm", require_tool("sh"), "-c", script, "container"),
+            *(image, source, require_tool("env"), "-i", *words, *command),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**environment(), "IMAGE": os.fspath(image)},
+        cwd="/",
+    )
+
+    def inside():
+        worker.stdin.write(b"x")
+        worker.stdin.flush()
+        return json.loads(worker.stdout.readline())
+
+    with worker.stdin, worker.stdout:
+        assert b"ready" == worker.stdout.read(5)
+        yield worker.pid, inside
+    worker.wait(timeout=20)
+
+
+@pytest.fixture
+def image(tmp_path, full_stub):
+    """Return a container's file system, in a directory that is empty for everybody else.
+
+    In it are a sound site, and in `old` another runtime of the same major.
+    """
+    source = tmp_path / "source"
+    site = Site(source / "site-packages").cuda(13)
+    (source / "old").mkdir()
+    shutil.copy(fake_cudart(13), source / "old")
+    shutil.copytree(full_stub, source / "driver")
+    place = tmp_path / "image"
+    place.mkdir()
+    inside = place / "site-packages"
+    return SimpleNamespace(
+        place=place,
+        source=source,
+        site=site,
+        hook=inside / site.hook("_cu13").name,
+        library=inside / "torch/lib/libc10_cuda.so",
+        runtime=inside / site.cudart_directory(13).relative_to(site.root) / "libcudart.so.13",
+        old=place / "old",
+        driver=place / "driver",
+    )
+
+
+def from_both_sides(image, *libraries, script=CONTAINER):
+    """Return what is true of a worker in the image, as seen from outside and from inside."""
+    places = [*libraries, image.driver]
+    with container(
+        image.place, image.source, image.hook, image.library, libraries=places, script=script
+    ) as (pid, inside):
+        outside = pyresolve("audit", "--pid", str(pid), "--json", env=environment())
+        found = json.loads(outside.stdout)
+        assert 1 == found.pop("schema")
+        return found, inside()
+
+
+@pytest.mark.parametrize("script", [CONTAINER, CHANGED_ROOT], ids=["mounts", "mounts and chroot"])
+@pytest.mark.report("parca-dev/parca-agent#781", "bpftrace/bpftrace#4568")
+def test_n16_process_in_another_mount_namespace(image, says, script):
+    """The paths that a container's process maps are looked up outside, where they are not."""
+    outside, inside = from_both_sides(image, image.old, script=script)
+    assert outside == inside
+    assert (["wrong_runtime"], "fail") == (
+        [finding["status"] for finding in outside["findings"]],
+        outside["verdict"],
+    )
+    message = says(outside["findings"][0]["message"])
+    assert str(image.runtime) in message
+    assert str(image.old / "libcudart.so.13") in message
+
+
+def test_like_n16_sound_container(image):
+    """A container in which all is right is OK from both sides."""
+    outside, inside = from_both_sides(image, image.runtime.parent)
+    assert (outside, "ok", str(image.runtime)) == (
+        inside,
+        outside["verdict"],
+        outside["torch_runtime"],
+    )
+
+
+def test_like_n16_links_of_the_container(image, says):
+    """A package manager's absolute links mean the container's files, not those of the host."""
+    packages = image.site / "nvidia"
+    packages.rename(image.source / "store")
+    packages.symlink_to(image.place / "store")
+    outside, inside = from_both_sides(image, image.old)
+    assert outside == inside
+    assert ["wrong_runtime"] == [finding["status"] for finding in outside["findings"]]
+    real = image.place / "store" / image.runtime.relative_to(image.place / "site-packages/nvidia")
+    assert str(real) == outside["torch_runtime"]
+    says(outside["findings"][0]["message"])
+
+
+def test_like_n16_torch_of_the_container(image, says):
+    """Whether torch calls the hook is read off the container's torch."""
+    with_library(image.site, c10_cuda())
+    outside, inside = from_both_sides(image, image.runtime.parent)
+    assert outside == inside
+    assert ["bypassed"] == [finding["status"] for finding in outside["findings"]]
+    assert "torch does not call" in says(outside["findings"][0]["message"])
+
+
+def test_like_n16_hook_that_is_not_in_the_container(image, says):
+    """It is there for the launcher, and not in the container, whose the reason is."""
+    outside = image.source / "elsewhere.so"
+    shutil.copy(image.site.hook("_cu13"), outside)
+    hook = image.place.parent / "hooks" / image.hook.name
+    hook.parent.mkdir()
+    shutil.copy(outside, hook)
+    script = f'mount -t tmpfs tmpfs "{hook.parent}"; {CONTAINER}'
+    with container(image.place, image.source, hook, script=script) as (pid, inside):
+        found = audit(pid=pid).to_dict()
+        assert inside() == found
+    assert (["ignored"], True) == (
+        [finding["status"] for finding in found["findings"]],
+        f"{hook} does not exist" in says(found["findings"][0]["message"]),
+    )
+
+
+# --- a process that /proc does not show
+
+HIDDEN = """
+    import json, os, subprocess, sys
+    import pyresolve, pyresolve._audit
+    how, user = sys.argv[1:]
+    with subprocess.Popen(["sleep", "60"]) as child:
+        subprocess.run(["mount", *how.split(), "/proc"], check=True)
+        if user:
+            os.setgroups([])
+            os.setgid(int(user))
+            os.setuid(int(user))
+        said = []
+        for pid in (child.pid, 2**22 + 1):
+            try:
+                pyresolve.audit(pid=pid)
+            except pyresolve.PyresolveError as error:
+                said.append(str(error))
+        print(json.dumps(said))
+        sys.stdout.flush()
+        os.closerange(0, 3)
+        if user:
+            os._exit(0)  # it may not even kill its child, which ends with its namespace
+        child.kill()
+"""
+
+
+@pytest.mark.parametrize("how", ["hidepid", "another /proc"])
+def test_n22_process_of_another_user(says, how):
+    """With hidepid=2 a process of another user is not in /proc: it runs all the same."""
+    unshare, options = require_unshare(), ["-rm"]
+    arguments = ["-t tmpfs tmpfs", ""]
+    if how == "hidepid":
+        if os.geteuid() != 0:
+            unavailable("only root can be two users")
+        options, arguments = ["-mpf", "--kill-child"], ["-t proc -o hidepid=2 proc", "65534"]
+    hidden, gone = cold(HIDDEN, *arguments, prefix=[unshare, *options])
+    assert "runs, but /proc does not show it (hidepid)" in says(hidden)
+    assert says(gone).startswith("there is no process")
+
+
+def test_like_n22_process_that_ends_meanwhile(worker, monkeypatch, says):
+    """It ends while its files are looked up, which are not there then: that is no OK."""
+    site, env = worker
+    code = """
+        import ctypes, sys
+        ctypes.CDLL(sys.argv[1])
+        sys.stdout.write("ready")
+        sys.stdout.flush()
+        sys.stdin.read()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), site / "torch/lib/libc10_cuda.so"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**env, "LD_PRELOAD": str(site.hook("_cu13"))},
+    )
+    read = _audit._read
+
+    def read_and_kill(pid):
+        found = read(pid)
+        process.kill()
+        process.wait()
+        return found
+
+    with process.stdin, process.stdout:
+        assert b"ready" == process.stdout.read(5)
+        assert audit(pid=process.pid).verdict is Verdict.OK
+        monkeypatch.setattr(_audit, "_read", read_and_kill)
+        with pytest.raises(PyresolveError, match=f"no process {process.pid}") as raised:
+            audit(pid=process.pid)
+    says(raised.value)
+
+
+@pytest.mark.parametrize("preload", ["./{name}", "lib/../{name}"])
+def test_like_n16_preload_from_some_directory(worker, monkeypatch, tmp_path, says, preload):
+    """A relative preload is another file in each directory, that of the audit above all."""
+    site, env = worker
+    name = site.hook("_cu13").name
+    (site.root / "lib").mkdir()
+    command = [require_tool("cat")]
+    preload = preload.format(name=name)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / name).write_text("another file")  # where the audit is made
+    monkeypatch.chdir(tmp_path)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**env, "LD_PRELOAD": preload},
+        cwd=site.root,
+    )
+    with process.stdin, process.stdout:
+        process.stdin.write(b"?")
+        process.stdin.flush()
+        assert b"?" == process.stdout.read(1)
+        found = audit(pid=process.pid)
+    process.wait()
+    assert (site.hook("_cu13"), Verdict.UNKNOWN) == (found.hook, found.verdict)
+    assert "write it in full" in says(found.findings[0].message)
+
+
+def test_like_n22_directory_that_may_not_be_searched(worker, tmp_path, says):
+    """Another user's container: its environment may be read, and its files may not."""
+    if os.geteuid() != 0:
+        unavailable("only root can be two users")
+    site, env = worker
+    link = tmp_path / "linked.so"  # by another name, so that files have to be looked at
+    link.symlink_to(site.hook("_cu13"))
+    code = """
+        import ctypes, os, sys
+        ctypes.CDLL(sys.argv[1])
+        os.chroot(sys.argv[2])
+        os.setgid(65534)
+        os.setuid(65534)
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as after an exec
+        sys.stdout.write("ready")
+        sys.stdout.flush()
+        sys.stdin.read()
+    """
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", textwrap.dedent(code)),
+            *(site / "torch/lib/libc10_cuda.so", root),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**env, "LD_PRELOAD": str(link), "PYRESOLVE_PRELOAD": str(link)},
+    )
+    outside = """
+        import json, os, sys
+        import pyresolve, pyresolve._audit
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        print(json.dumps(pyresolve.audit(pid=int(sys.argv[1])).to_dict()))
+    """
+    with process.stdin, process.stdout:
+        assert b"ready" == process.stdout.read(5)
+        found = cold(outside, str(process.pid), env=environment())
+    process.wait(timeout=20)
+    assert ("unknown", ["not_seen"]) == (
+        found["verdict"],
+        [finding["status"] for finding in found["findings"]],
+    )
+    assert "root may not be looked into" in says(found["findings"][0]["message"])
