@@ -178,9 +178,9 @@ def _about_the_hook(
     if took is None and named and not process.view.seen:
         return Finding(
             status=Status.NOT_SEEN,
-            message=f"whether {named[0]}, which {PRELOAD} of {title} names, is one of the files that"
-            f" it maps was not seen: /proc/{seen.pid}/root may not be looked into; run this as root,"
-            " or in the process itself",
+            message=f"whether {named[0]}, which {PRELOAD} of {title} names, is one of the files"
+            f" that it maps was not seen: /proc/{seen.pid}/root may not be looked into; run this as"
+            " root, or in the process itself",
         )
     if took is None and named:
         return Finding(
