@@ -16,7 +16,6 @@ enum {
     LOADER_FAILED = 127,
     VERSION_FAILED = 1, /* the loader's exit status for a missing symbol version */
     STUB_LIBRARY = 34,  /* cuda.h: the toolkit's link-time libcuda answers every call so */
-    PYTHON_CALLED = 87, /* the exit status of every function in _disk/interpreter_stub.py */
     PATH_SIZE = PYR_WIRE_TEXT_MAX + 1,
 };
 
@@ -381,9 +380,9 @@ static bool is_abrupt(const struct pyr_trial *trial, const struct facts *facts,
     }
     if (!facts->finished) {
         int ended = trial->child.status;
-        bool called = trial->python && WIFEXITED(ended) && WEXITSTATUS(ended) == PYTHON_CALLED;
         enum pyr_status status = WIFSIGNALED(ended) ? PYR_CRASHED : PYR_EXITED;
-        status = called ? PYR_NO_PYTHON : next.length > 0 ? PYR_TORCH_FAILS : status;
+        /* A constructor may have used the interpreter, which does not run here. */
+        status = trial->python ? PYR_NO_PYTHON : next.length > 0 ? PYR_TORCH_FAILS : status;
         settle_ended(outcome, status, trial);
     }
     return !facts->finished;

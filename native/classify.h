@@ -19,8 +19,7 @@ struct pyr_trial {
     enum pyr_mode mode;
     bool stub;   /* in preload mode: the stub driver was preloaded with it */
     bool forked; /* the child is a fork: its own code ran, whatever the records say */
-    bool python; /* what an interpreter defines was defined, by a library of which no function can
-                    be called */
+    bool python; /* what an interpreter defines was defined, but no interpreter runs */
     struct pyr_child child;
     const struct pyr_records *records;
     struct pyr_text captured; /* stdout and stderr of the child, as far as they were kept */

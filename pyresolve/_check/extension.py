@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass, replace
@@ -24,10 +25,9 @@ _VERSION = re.compile(r"python(?P<major>3)\.?(?P<minor>\d+)(?P<abi>t?)(?![\d.]*\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Interpreter:
-    """`files` are the executable and its libpython; `tag` is that of its extensions, or ""."""
+    """`libraries` are those named libpython; `tag` is that of its extensions, or ""."""
 
-    executable: str
-    files: tuple[str, ...]
+    libraries: tuple[str, ...]
     tag: str
 
 
@@ -41,8 +41,8 @@ def check(
 ) -> LoadReport:
     """Check an extension again together with an interpreter; `report` is without one.
 
-    What the interpreter defines is read from its files, and defined by a library that is made for
-    the purpose; `load` opens the target after that one. The interpreter is not started.
+    `load` opens the target after a library that defines what the interpreter defines: its
+    libpython, or one that is made from the symbols of the executable. No interpreter is started.
     """
     interpreter = _describe(executable, environ, deadline)
     name = os.fspath(report.path)
@@ -53,23 +53,17 @@ def check(
             f"{name} is named for {tag['tag']}, and {executable} takes {interpreter.tag}",
             tag["tag"],
         )
-    image = _image(tuple((file, _identity(file)) for file in interpreter.files))
-    if image is None:
+    library = next(filter(_is_python, interpreter.libraries), None)
+    try:
+        checked = load(library) if library else _with_stub(executable, load)
+    except OSError as error:
+        return replace(report, message=printable(f"{report.message}; {error.strerror}"))
+    if checked is None:
         message = (
             f"{report.message}; {executable} defines nothing of Python's: name the interpreter"
             " itself, no script that starts it"
         )
         return replace(report, message=printable(message))
-    try:
-        with _memory_file() as file:
-            file.write(image)
-            file.flush()
-            stub = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-            checked = load(stub)
-    except OSError as error:
-        return replace(report, message=f"{report.message}; {error.strerror} here")
-    if stub in checked.message:  # /proc is not the same there, or nothing of it may be executed
-        return report
     if checked.status is not Status.WRONG_PYTHON:
         return checked
     some = ", ".join(checked.undefined[:5])
@@ -90,24 +84,16 @@ def _of_another(report: LoadReport, found: str, detail: str) -> LoadReport:
 
 def _describe(executable: str, environ: Mapping[str, str], deadline: Deadline) -> _Interpreter:
     facts = elf.read(executable)
-    files = [executable]
+    libraries: list[str] = []
     if facts.interpreter and any(name.startswith("libpython") for name in facts.needed):
         _, found = trace(executable, facts.interpreter, environ=environ, deadline=deadline)
-        files += [path for path in found if os.path.basename(path).startswith("libpython")]  # noqa: PTH119
+        libraries = [path for path in found if os.path.basename(path).startswith("libpython")]  # noqa: PTH119
     # Only the name of a file tells the version of an interpreter that is not started.
-    names = [os.path.basename(os.path.realpath(file)) for file in files]  # noqa: PTH119
+    names = [os.path.basename(os.path.realpath(file)) for file in (executable, *libraries)]  # noqa: PTH119
     versions = (match for name in names if (match := _VERSION.search(name)))
     version = next(versions, None)
     tag = f"cpython-3{version['minor']}{version['abi']}" if version else ""
-    return _Interpreter(executable=executable, files=tuple(files), tag=tag)
-
-
-def _memory_file() -> BinaryIO:
-    if hasattr(os, "memfd_create"):  # not in an interpreter that is built for an old glibc
-        return open(os.memfd_create("pyresolve-python", os.MFD_CLOEXEC), "wb")  # noqa: PTH123
-    import tempfile
-
-    return cast("BinaryIO", tempfile.TemporaryFile())
+    return _Interpreter(libraries=tuple(libraries), tag=tag)
 
 
 def _identity(file: str) -> tuple[int, ...]:
@@ -118,10 +104,36 @@ def _identity(file: str) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-@lru_cache(maxsize=4)
-def _image(files: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes | None:
-    """Return the library that defines what these files define; the identities are for the cache."""
-    exported = [symbol for file, _ in files for symbol in symbols.exported(file)]
-    if not any(symbol.name == b"Py_IsInitialized" for symbol in exported):
+def _is_python(library: str) -> bool:
+    name = "Py_IsInitialized"
+    found = elf.symbols(library, name)
+    return found is not None and name in found.defined
+
+
+def _with_stub(executable: str, load: Callable[[str], LoadReport]) -> LoadReport | None:
+    """Check with a stand-in for an executable, which cannot be opened; None if it is no Python."""
+    image = _image(executable, _identity(executable)) if _is_python(executable) else None
+    if image is None:
         return None
-    return interpreter_stub.build(exported)
+    with _memory_file() as file:
+        file.write(image)
+        file.flush()
+        stub = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        checked = load(stub)
+    if stub in checked.message:
+        raise OSError(errno.EACCES, f"what stands for {executable} cannot be opened through /proc")
+    return checked
+
+
+def _memory_file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):  # not in an interpreter that is built for an old glibc
+        return open(os.memfd_create("pyresolve-python", os.MFD_CLOEXEC), "wb")  # noqa: PTH123
+    import tempfile
+
+    return cast("BinaryIO", tempfile.TemporaryFile())
+
+
+@lru_cache(maxsize=4)
+def _image(executable: str, _: tuple[int, ...]) -> bytes | None:
+    """Return the library that defines what a file defines; its identity is for the cache."""
+    return interpreter_stub.build(symbols.exported(executable))

@@ -216,6 +216,11 @@ def _once(text: str) -> str:
     return " ".join(" ".join(dict.fromkeys(text.splitlines())).split())[:300]
 
 
+def _is_end(outcome: Outcome) -> bool:
+    """Tell whether the name in an outcome is how a process ended."""
+    return outcome.name.startswith(("SIG", "signal ", "exit status "))
+
+
 def _symbol(outcome: Outcome) -> str:
     return f"{outcome.name}@{outcome.version}" if outcome.version else outcome.name
 
@@ -264,10 +269,11 @@ def _no_driver(subject: _Subject) -> str:
 
 def _no_python(subject: _Subject) -> str:
     name, outcome = subject.name, subject.outcome
-    if outcome.name.startswith("exit status"):
+    if _is_end(outcome):
         return (
-            f"a constructor of {name} calls a function of the Python interpreter, and no"
-            " interpreter runs here: import it in the workers' interpreter for a verdict"
+            f"the process loading {name} ended ({outcome.name}), and no Python interpreter runs"
+            " in it, which a constructor may need: import it in the workers' interpreter for a"
+            " verdict"
         )
     return (
         f"{name} uses {_symbol(outcome)}, which a Python interpreter defines: check it together"
@@ -378,7 +384,7 @@ def _bypassed(subject: _Subject) -> str:
 def _torch_fails(subject: _Subject) -> str:
     outcome = subject.outcome
     said = subject.captured
-    if outcome.name.startswith(("SIG", "signal ", "exit status ")):
+    if _is_end(outcome):
         said = f"{outcome.name}{said and f', having said: {said}'}"
     return (
         f"with {subject.name} preloaded torch's own library {subject.next_library} does not load"

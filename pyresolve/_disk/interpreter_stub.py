@@ -1,7 +1,6 @@
-"""A library that defines what a Python interpreter defines, so that an extension can be loaded.
+"""A library that defines what a Python executable defines, so that an extension can be loaded.
 
-No function of it can be used: each ends the process with the status PYTHON_CALLED of
-native/classify.c. Its data are zero.
+No function of it can be used: each ends the process. Its data are zero.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
 
     from .symbols import Symbol
 
-_PYTHON_CALLED = 87
-_CODE = {  # exit_group(_PYTHON_CALLED), by e_machine
-    62: b"\xbf" + struct.pack("<I", _PYTHON_CALLED) + b"\xb8\xe7\x00\x00\x00\x0f\x05",  # x86-64
-    183: struct.pack("<III", 0xD2800000 | _PYTHON_CALLED << 5, 0xD2800BC8, 0xD4000001),  # AArch64
+_CODE = {  # exit_group(1), by e_machine
+    62: b"\xbf\x01\x00\x00\x00\xb8\xe7\x00\x00\x00\x0f\x05",  # x86-64
+    183: struct.pack("<III", 0xD2800020, 0xD2800BC8, 0xD4000001),  # AArch64
 }
 
 _HEADER = struct.Struct("=16sHHIQQQIHHHHHH")  # Elf64_Ehdr

@@ -14,7 +14,7 @@ import pytest
 from support import process
 from support.compile import cc_text
 from support.probe_program import probe
-from support.tools import require_tool, unavailable
+from support.tools import require_tool, require_unshare, unavailable
 
 from pyresolve import InterpreterError, Verdict, check
 from pyresolve._disk import interpreter_stub, symbols
@@ -95,19 +95,30 @@ def test_other_gap_of_an_extension(build, clean_env):
     assert (Status.UNDEFINED_SYMBOL, ("nowhere",)) == (report.status, report.undefined)
 
 
-def test_constructor_that_calls_python(build, clean_env):
-    """No function of the stand-in returns: an answer that it would give is not Python's."""
+@pytest.mark.parametrize("of_workers", [False, True])
+def test_constructor_that_calls_python(build, clean_env, of_workers):
+    """No interpreter runs in the trial: what a constructor makes of that is no verdict."""
     library = build("__attribute__((constructor)) static void f(void) { PyErr_Occurred(); }")
-    report = check(library, environ=clean_env)
+    python = another_python() if of_workers else None
+    report = check(library, python=python, environ=clean_env)
     assert (Verdict.UNKNOWN, Status.NO_PYTHON) == (report.verdict, report.status)
-    assert "a constructor of" in report.message
+    assert "no Python interpreter runs in it" in report.message
 
 
-def test_constructor_that_ends_with_that_status(build, clean_env):
-    """The same exit status of a library that is no extension is an exit like any other."""
-    text = "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { _exit(87); }"
-    library = cc_text(text, build().with_name("exits.so"))
-    assert check(library, environ=clean_env).status is Status.EXITED
+def test_interpreter_that_cannot_be_reached(build, clean_env):
+    """What stands for an executable is opened through /proc; without that the verdict is open."""
+    script = 'mount -t tmpfs none /proc && exec "$@"'
+    prefix = [require_unshare(), "-rm", require_tool("sh"), "-c", script, "sh"]
+    code = """
+        import json, sys
+        from pyresolve import check
+        report = check(sys.argv[1], python=sys.argv[2])
+        print(json.dumps([report.status.name, report.message]))
+    """
+    words = build(), another_python()
+    status, message = process.cold(code, *words, prefix=prefix, env=clean_env)
+    assert "NO_PYTHON" == status
+    assert "cannot be opened through /proc" in message
 
 
 def test_no_interpreter_at_all(build, clean_env, tmp_path):
@@ -172,7 +183,7 @@ def _works(report):
 
 def test_stub_defines_what_the_interpreter_does(tmp_path):
     """The stand-in has all that is exported, and only that."""
-    own = [symbol for path in _files() for symbol in symbols.exported(path)]
+    own = symbols.exported(another_python())
     assert {b"Py_IsInitialized", b"PyExc_ValueError"} < {symbol.name for symbol in own}
     stub = tmp_path / "stub.so"
     stub.write_bytes(interpreter_stub.build(own) or b"")
