@@ -57,8 +57,8 @@ static const char HELP[] =
     "  --after LIB          opened before, as a program does; only with --mode dlopen\n"
     "  --timeout SECONDS    for all of them together (default 0.8)\n"
     "\n"
-    "exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host,\n"
-    "or a Python extension: pyresolve check takes one together with an interpreter)\n";
+    "exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver is found here, or a Python\n"
+    "extension: pyresolve check takes one together with an interpreter)\n";
 
 struct options {
     enum pyr_mode mode;

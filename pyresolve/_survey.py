@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import _overrides
 from ._check import report as reports
-from ._disk import cuda, fault
+from ._disk import cuda, driver as drivers, fault
 from ._environ import LIBRARY_PATH, parse_library_path
 from ._model import Driver, Mode, Runtime, Status
 from ._names import DRIVER_SONAME
@@ -43,6 +43,9 @@ def _explained(driver: Driver, environ: Mapping[str, str]) -> Driver:
         diagnosis = fault.find(path)
         if diagnosis and diagnosis.status is not Status.NOT_FOUND:
             return replace(driver, problem=diagnosis.message)
+    if driver.absent:
+        hint, _ = drivers.where(environ)
+        return replace(driver, problem=f"the loader does not find {DRIVER_SONAME}{hint}")
     return driver
 
 

@@ -121,7 +121,9 @@ def _load(
     answer = helper.attempt(
         [name], before=before, python=python, environ=environ, deadline=deadline
     )
-    return reports.of_trial(name, Mode.DLOPEN, answer, answer.trials[0], timeout=deadline.timeout)
+    return reports.of_trial(
+        name, Mode.DLOPEN, answer, answer.trials[0], timeout=deadline.timeout, environ=environ
+    )
 
 
 def _blamed(
@@ -177,8 +179,9 @@ def rehearse(
         environ=environ,
         deadline=deadline,
     )
+    final = {**environ, **change}
     return of_rehearsal(
-        hook, answer, change=change, timeout=deadline.timeout, next_library=next_library
+        hook, answer, environ=final, timeout=deadline.timeout, next_library=next_library
     )
 
 
@@ -186,19 +189,20 @@ def of_rehearsal(
     hook: str,
     answer: helper.Answer,
     *,
-    change: Mapping[str, str],
+    environ: Mapping[str, str],
     timeout: float,
     next_library: str = "",
 ) -> LoadReport:
-    """Report on the rehearsal in an answer, which is its last trial."""
+    """Report on the rehearsal in an answer, which is its last trial, made in `environ`."""
     own = (hook, os.path.basename(hook))  # noqa: PTH119
-    others = [item for item in parse_preload(change[PRELOAD]) if item not in own]
+    others = [item for item in parse_preload(environ[PRELOAD]) if item not in own]
     return reports.of_trial(
         hook,
         Mode.PRELOAD,
         answer,
         answer.trials[-1],
         timeout=timeout,
+        environ=environ,
         others=others,
         next_library=next_library,
     )

@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .._disk import elf, fault
-from .._disk.cuda import copies, supplier
+from .._disk import driver as drivers, elf, fault
+from .._disk.cuda import copies, directories, supplier
 from .._disk.elf import printable
 from .._disk.files import exists
 from .._environ import LIBRARY_PATH, PRELOAD, parse_library_path
@@ -105,12 +105,18 @@ def _missing(
     broken = {
         path: diagnosis.message for path in found if (diagnosis := fault.diagnose(elf.read(path)))
     }
+    places = () if found else (place for place, _ in directories(site, environ))
+    unlinked = drivers.unlinked(name, (*drivers.loader_places(environ), *places))
+    links = (
+        f"{path} is one, to which no link {name} leads: {drivers.missing_link(path, name)}"
+        for path in unlinked
+    )
     return Missing(
         name=name,
         needed_by=os.fspath(user.path) if user else None,
         searched=_searched(user, environ),
         elsewhere=tuple(path for path in found if path not in broken),
-        unusable=tuple(broken.values()),
+        unusable=(*broken.values(), *links),
         supplier=supplier(name),
     )
 
@@ -152,7 +158,7 @@ def _with_missing(
         )
     if suppliers:
         remedy = " && ".join(dict.fromkeys(suppliers))
-        text += f"; no sound copy is installed: {remedy}"
+        text += f"; no sound copy was found: {remedy}"
     elif lacking:
         what = f"; {_names(lacking)}" if lying else ""
         brings = "what brings it" if len(lacking) == 1 else "what brings them"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._disk import cuda, elf, fault
+from .._disk import driver as drivers, elf, fault
 from .._disk.elf import printable
 from .._disk.files import exists, same_file
 from .._model import Driver, LoadReport, Missing, Mode, Origin, Runtime, Status, Verdict
@@ -16,7 +16,7 @@ from .._names import DRIVER_SONAME, runtime_major
 from .._process.helper import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .._model import Diagnosis
     from .._process.helper import Answer, Trial
@@ -46,6 +46,7 @@ class _Subject:
     undefined: tuple[str, ...]
     objects: Sequence[str]
     driver: Driver
+    hint: str
     captured: str
     seconds: str
     others: Sequence[str]
@@ -59,16 +60,20 @@ def of_trial(
     trial: Trial,
     *,
     timeout: float,
+    environ: Mapping[str, str] | None = None,
     others: Sequence[str] = (),
     next_library: str = "",
 ) -> LoadReport:
-    """Report on the trial of the library `name`, which had `timeout` seconds.
+    """Report on the trial of the library `name`, which had `timeout` seconds in `environ`.
 
     `others` are what else LD_PRELOAD held, `next_library` was opened after it.
     """
     outcome = _outcome(answer, trial)
     status = outcome.status
     driver = _driver(trial, outcome)
+    hint, remedy = "", None
+    if status is Status.NO_DRIVER and driver.path is None:
+        hint, remedy = drivers.where(environ or {})
     subject = _Subject(
         name=name,
         mode=mode,
@@ -76,6 +81,7 @@ def of_trial(
         undefined=_undefined(trial, outcome),
         objects=trial.objects,
         driver=driver,
+        hint=hint,
         captured=_once(outcome.text if mode is Mode.PRELOAD else answer.captured),
         seconds=f"{timeout:g} s",
         others=others,
@@ -88,6 +94,7 @@ def of_trial(
         status=status,
         message=printable(_MESSAGES[status](subject) if answer.hello else _no_program(subject)),
         detail=printable(_detail(subject)),
+        remedy=remedy,
         missing=(Missing(name=outcome.name),) if status is Status.MISSING_DEPENDENCY else (),
         undefined=subject.undefined,
         used_by=_path(outcome.by) if "/" in outcome.by else None,
@@ -181,7 +188,8 @@ def runtime_of(trial: Trial) -> Runtime | None:
 def _driver(trial: Trial, outcome: Outcome) -> Driver:
     if trial.driver:
         return trial.driver
-    return Driver(problem=f"{DRIVER_SONAME} is not here", absent=True) if outcome.stub else Driver()
+    problem = f"the loader does not find {DRIVER_SONAME}"
+    return Driver(problem=problem, absent=True) if outcome.stub else Driver()
 
 
 def _outcome(answer: Answer, trial: Trial) -> Outcome:
@@ -260,11 +268,7 @@ def _no_driver(subject: _Subject) -> str:
     message = f"all that {subject.name} needs resolves but the NVIDIA driver (libcuda.so.1), which"
     if subject.driver.path:
         return f"{message} is not what is found first: {subject.driver.problem}"
-    if outside := next(cuda.driver_directories(), None):
-        return (
-            f"{message} lies out of the loader's reach in {outside}: put that into LD_LIBRARY_PATH"
-        )
-    return f"{message} this host lacks: check on a GPU node for a verdict"
+    return f"{message} the loader does not find{subject.hint}"
 
 
 def _no_python(subject: _Subject) -> str:

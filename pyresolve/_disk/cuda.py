@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
+from .._environ import LIBRARY_PATH, parse_library_path
 from .._model import Origin, Runtime
-from .._names import DRIVER_SONAME, runtime_major
+from .._names import runtime_major
 from .files import exists, is_directory, names_in, same_file
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
     from .site import Site
 
-_DRIVER_DIRECTORIES = (  # of container runtimes and NixOS; the loader mostly does not search them
-    Path("/usr/lib/wsl/lib"),
-    Path("/run/opengl-driver/lib"),
-    Path("/usr/local/nvidia/lib64"),
-)
 _TOOLKIT_PARENT = Path("/usr/local")
 _LAST_SUFFIXED_MAJOR = 12  # later wheels carry the major in their version, not in their name
 
@@ -76,22 +71,6 @@ def as_installed(runtime: Runtime, known: Iterable[Runtime]) -> Runtime:
         if same_file(other.path, runtime.path):
             return replace(other, version=runtime.version)
     return runtime
-
-
-def driver_directories() -> Iterator[Path]:
-    """Yield the usual places of a driver library that hold one."""
-    for directory in _DRIVER_DIRECTORIES:
-        if exists(directory / DRIVER_SONAME):
-            yield directory
-
-
-def with_driver_directories(
-    environ: Mapping[str, str],
-) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield each of those directories, and `environ` with it at the end of LD_LIBRARY_PATH."""
-    for directory in driver_directories():
-        elements = (*parse_library_path(environ.get(LIBRARY_PATH)), str(directory))
-        yield directory, {**environ, LIBRARY_PATH: join_library_path(elements)}
 
 
 def copies(soname: str, site: Site, environ: Mapping[str, str]) -> tuple[Path, ...]:

@@ -164,7 +164,8 @@ def _found(facts: Facts, usable: list[Candidate]) -> Evidence:
     source = Source.FOUND_RUNTIME
     runtimes, where = _reachable(facts)
     if not runtimes:
-        return Evidence(source=source, text="no CUDA runtime in the loader's reach nor on disk")
+        text = "no CUDA runtime was found, by the loader or in the usual directories"
+        return Evidence(source=source, text=text)
     text = f"{where} {_names(runtimes)}"
     reached = {runtime.path for runtime in facts.loader_runtimes}
     others = [runtime for runtime in facts.installed if runtime.path not in reached]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import _overrides
 from .._check import report as reports
-from .._disk import builds, cuda, torch as torches
+from .._disk import builds, cuda, driver as drivers, torch as torches
 from .._disk.files import exists
 from .._environ import LIBRARY_PATH, parse_library_path
 from .._errors import OverrideError
@@ -120,7 +120,7 @@ def ask(
         facts, facts.environ, deadline, hook=hook, change=change, complete=complete
     )
     if found.driver.path is None:
-        for directory, wider in cuda.with_driver_directories(facts.environ):
+        for directory, wider in drivers.with_directories(facts.environ):
             again, _ = _ask(facts, wider, deadline, complete=complete)
             if again.driver.present:
                 return replace(again, driver_directory=directory), answer

@@ -268,7 +268,7 @@ def _ask(
     report = check.of_rehearsal(
         hook,
         answer,
-        change=change,
+        environ={**facts.environ, **change},
         timeout=deadline.timeout,
         next_library=facts.torch_library,
     )
@@ -299,7 +299,9 @@ def _verified(choice: Choice, seen: Look, deadline: helper.Deadline) -> Choice:
     notes = [*choice.warnings, *_host_warnings(facts, report), *launched.notes]
     failed = _demanded(report, driver, choice._verify)
     if report.verdict is Verdict.FAIL and not failed:
-        notes.append(f"{report.message}; this host has no working driver, the workers may differ")
+        notes.append(
+            f"{report.message}; the loader finds no working driver here, the workers may differ"
+        )
     runtime = choice.runtime
     if report.runtime:
         known = [runtime, *facts.installed] if runtime else facts.installed
@@ -367,7 +369,7 @@ def _container_warnings(environ: Mapping[str, str]) -> list[str]:
         shown = devices.strip() or "(empty)"
         return [
             f"NVIDIA_VISIBLE_DEVICES={shown} keeps the driver out of this container: that is the"
-            " likely reason why libcuda.so.1 is not here; start it with NVIDIA_VISIBLE_DEVICES=all"
+            " likely reason why libcuda.so.1 is not found; start it with NVIDIA_VISIBLE_DEVICES=all"
             " where it should have GPUs"
         ]
     if capabilities and not {"compute", "all"} & set(capabilities.lower().split(",")):

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="pyresolve",
         description="Pick the build of a GPU hook library that will really load in the workers.",
-        epilog="exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver on this host)",
+        epilog="exit status: 0 OK, 1 FAIL, 2 usage, 3 UNKNOWN (no driver is found here)",
     )
     words, behind = _split(list(sys.argv[1:] if argv is None else argv))
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -151,7 +151,7 @@ def _driver_row(driver: Driver) -> _Row:
         version = dotted(driver.version) or "unknown"
         text = f"{driver.path}, supports CUDA up to {version}"
         return _Row(label="driver", text=text, mark="good")
-    return _Row(label="driver", text=f"none ({driver.problem})", mark="doubtful")
+    return _Row(label="driver", text=f"none is found ({driver.problem})", mark="doubtful")
 
 
 def _choice_rows(choice: Choice) -> Iterator[_Row]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from .. import _overrides
 from .._check.check import check
 from .._check.line import Summary
-from .._disk import torch as torches
-from .._disk.cuda import with_driver_directories
+from .._disk import driver as drivers, torch as torches
 from .._document import document
 from .._errors import NotLoadableError, PyresolveError
 from .._model import LoadReport, Mode, Status, Verdict
@@ -131,14 +130,16 @@ class Driver:
         """Load it and ask for its version. Raises what check() raises."""
         deadline = helper.Deadline(timeout)
         report = check(self.file, environ=environ, timeout=timeout)
-        for _, wider in with_driver_directories(environ):
+        for _, wider in drivers.with_directories(environ):
             if report.status is not Status.NOT_FOUND:
                 break
             report = check(self.file, environ=wider, timeout=deadline.left_ns() / 1e9)
         if report.status in (Status.NOT_FOUND, Status.NO_DRIVER):
-            message = f"the loader finds no {self.file}: this host has no NVIDIA driver"
+            hint, remedy = drivers.where(environ)
+            message = f"the loader does not find {self.file}, the NVIDIA driver{hint}"
             return replace(
                 report,
+                remedy=remedy,
                 verdict=Verdict.FAIL if self.required else Verdict.UNKNOWN,
                 status=Status.NO_DRIVER,
                 message=report.driver.problem or message,

@@ -416,7 +416,7 @@ def test_hook_with_its_runtime(real_reports, wheels, drivers, version, suffix, m
     if driver == "full":
         expected = "OK", "LOADABLE", LOADS[mode].format(hook)
     else:
-        why = "this host lacks: check on a GPU node for a verdict"
+        why = "the loader does not find: check on a GPU node for a verdict"
         if driver == "toolkit stub":
             stub = drivers[driver] / "libcuda.so.1"
             why = (
@@ -484,7 +484,7 @@ def test_hook_without_its_runtime(
     else:
         assert SUPPLIERS[major] == report["remedy"]
         assert report["message"] == (
-            f"{hook} needs {soname}, which the loader does not find; no sound copy is installed:"
+            f"{hook} needs {soname}, which the loader does not find; no sound copy was found:"
             f" {SUPPLIERS[major]}"
         )
 

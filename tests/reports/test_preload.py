@@ -274,7 +274,7 @@ def test_r36_preload_for_the_whole_container(node, says):
     verdict, message, chosen, words, kept = cold(code, hook, env=env)
     assert ("UNKNOWN", hook, hook, message) == (verdict, chosen, kept, words)
     assert hook in says(message)
-    assert "the NVIDIA driver (libcuda.so.1), which this host lacks" in message
+    assert "the NVIDIA driver (libcuda.so.1), which the loader does not find" in message
     assert "check on a GPU node" in message
 
 

@@ -27,7 +27,7 @@ from support.wheels import OLD_CUDART_12
 from support.worker import WORKER, mapped, with_part, worker_command
 
 import pyresolve
-from pyresolve._disk import cuda as _runtime, elf as _elf
+from pyresolve._disk import driver as _drivers, elf as _elf
 
 PICK = """
     import json, os, sys
@@ -477,7 +477,7 @@ def test_r23_forward_compatibility_copy(site, tmp_path, host, says, first):
 def wsl(tmp_path, monkeypatch):
     """Return the directory of WSL's driver, which holds libcuda.so.1 and no unversioned link."""
     directory = Path(shutil.copytree(driver.full_stub(), tmp_path / "usr/lib/wsl/lib"))
-    monkeypatch.setattr(_runtime, "_DRIVER_DIRECTORIES", (directory,))
+    monkeypatch.setattr(_drivers, "_ROOT", str(tmp_path))
     return directory
 
 

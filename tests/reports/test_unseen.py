@@ -13,16 +13,20 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.command import environment, pyresolve
-from support.compile import SOURCES, built, cc_text, workshop
+from support import MODES, elfpatch
+from support.command import COMMAND, environment, pyresolve
+from support.compile import SOURCES, built, cc_text, hollow, workshop
+from support.driver import full_stub
 from support.layout import Site, fake_cudart
 from support.process import cold
 from support.tools import require_tool, require_unshare, unavailable
 
-from pyresolve import NotLoadableError, PyresolveError, Status, Verdict, _audit, audit, pick
+from pyresolve import NotLoadableError, PyresolveError, Status, Verdict, _audit, audit, check, pick
+from pyresolve._disk import driver as _driver
 from pyresolve.health.checks import DEFAULT, run as run_check
 
 
@@ -45,11 +49,11 @@ def c10_cuda(*flags, exported="c10_*"):
 
 
 @pytest.fixture
-def worker(site, full_stub, monkeypatch):
+def worker(site, monkeypatch):
     """Return the site of a GPU node for CUDA 13, and the environment of its workers."""
     site.cuda(13)
     monkeypatch.syspath_prepend(site.root)
-    return site, environment(site, libraries=[site.cudart_directory(13), full_stub])
+    return site, environment(site, libraries=[site.cudart_directory(13), full_stub()])
 
 
 def with_library(site, library):
@@ -128,6 +132,162 @@ def test_like_n15_without_a_driver(worker, says, no_driver):
     assert "torch does not call" in says(choice.warnings[-1])
 
 
+# --- a driver that the loader does not find
+
+
+@pytest.fixture
+def head(site, tmp_path, monkeypatch, no_driver):
+    """Return a site whose host has no driver, and the environment of its workers."""
+    site.cuda(13)
+    monkeypatch.syspath_prepend(site.root)
+    monkeypatch.setattr(_driver, "_ROOT", str(tmp_path))
+    return site, environment(site, libraries=[site.cudart_directory(13)])
+
+
+def unlinked_driver(directory, version="535.113.01"):
+    """Install a driver library without the link by its SONAME."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(full_stub() / "libcuda.so.1", directory / f"libcuda.so.{version}"))
+
+
+@pytest.mark.report("NVIDIA/nvidia-container-toolkit#128", "ollama/ollama#602")
+@pytest.mark.parametrize("mode", MODES)
+def test_n07_driver_without_its_link(head, tmp_path, says, mode):
+    """libcuda.so.535.113.01 is there and nobody ran ldconfig: "this host lacks" the driver."""
+    site, env = head
+    library = unlinked_driver(tmp_path / "driver")
+    env["LD_LIBRARY_PATH"] += f":{library.parent}"
+    hook = site.hook("_cu13")
+    report = check(hook, mode=mode, environ=env)
+    assert (Status.NO_DRIVER, Verdict.UNKNOWN) == (report.status, report.verdict)
+    message = says(report.message)
+    assert f"{library} is one, to which no link libcuda.so.1 leads; run ldconfig, or" in message
+    assert f"ln -s {library.name} {library.parent}/libcuda.so.1" == report.remedy
+    assert report.message == pick(environ=env).report.message
+    health = run_check(DEFAULT[1], environ=env, timeout=10)
+    assert ("no_driver", report.remedy) == (health.status, health.remedy)
+    assert str(library) in says(health.message)
+
+    subprocess.run(report.remedy, shell=True, check=True)
+    assert Verdict.OK is check(hook, mode=mode, environ=env).verdict
+
+
+def test_like_n07_drivers_of_two_versions(head, tmp_path, says):
+    """Two are there, of which only that of the kernel's module works: none is said to be it."""
+    site, env = head
+    for version in ("535.113.01", "550.54.15"):
+        library = unlinked_driver(tmp_path / "usr/lib64", version)
+    report = check(site.hook("_cu13"), environ=env)
+    message = says(report.message)
+    assert (None, True) == (report.remedy, f"others: {library}" in message)
+    assert "if it is of the kernel module's version" in message
+
+
+def test_like_n07_out_of_reach_and_without_its_link(head, tmp_path, says):
+    """What the container runtime mounts lies where nobody looks, and needs its link as well."""
+    site, env = head
+    library = unlinked_driver(tmp_path / "usr/local/nvidia/lib64")
+    report = check(site.hook("_cu13"), environ=env)
+    says(report.message)
+    command = f"{report.remedy} && {COMMAND} check {site.hook('_cu13')}"
+    assert (
+        "OK"
+        in subprocess.run(
+            command, shell=True, check=True, env=env, capture_output=True, text=True
+        ).stdout
+    )
+    assert library.with_name("libcuda.so.1").is_symlink()
+
+
+def test_like_n07_other_library_without_its_link(site, tmp_path, clean_env, says):
+    """A dependency lies there under its full version only: it need not be installed."""
+    dependency = tmp_path / "lib" / "libdep.so.2.27.3"
+    dependency.parent.mkdir()
+    shutil.copy(hollow("libdep.so.2"), dependency)
+    top = cc_text("int top;", tmp_path / "libtop.so", hollow("libdep.so.2"))
+    report = check(top, environ={**clean_env, "LD_LIBRARY_PATH": str(dependency.parent)})
+    assert Status.MISSING_DEPENDENCY is report.status
+    link = dependency.with_name("libdep.so.2")
+    assert (
+        f"{dependency} is one, to which no link libdep.so.2 leads: ln -s {dependency.name} {link}"
+        in says(report.message)
+    )
+
+
+PLACES = [
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib64-nvidia",
+    ".singularity.d/libs",
+    "usr/lib/x86_64-linux-gnu/nvidia/tesla-470",
+    "usr/lib/nvidia-384",
+    "run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+]
+
+
+@pytest.mark.report("NVIDIA/nvidia-docker#1399", "unslothai/unsloth#4930")
+@pytest.mark.parametrize("place", PLACES)
+def test_n21_driver_in_an_unusual_place(head, tmp_path, says, place):
+    """Distributions, Colab and Apptainer put the driver where the loader may not look."""
+    site, env = head
+    directory = Path(shutil.copytree(full_stub(), tmp_path / place))
+    report = check(site.hook("_cu13"), environ=env)
+    assert (Verdict.UNKNOWN, True) == (report.verdict, str(directory) in says(report.message))
+    assert f"export LD_LIBRARY_PATH=${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}{directory}" == (
+        report.remedy
+    )
+    choice = pick(environ=env)
+    elements = choice.env(env)["LD_LIBRARY_PATH"].split(":")
+    assert (Verdict.OK, True) == (choice.verdict, str(directory) in elements)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "shown"),
+    [
+        ("dev/nvidia0", "dev/nvidia0"),
+        ("dev/dxg", "dev/dxg"),
+        ("proc/driver/nvidia/version", "proc/driver/nvidia/version"),
+        ("usr/lib64/libnvidia-ml.so.1", "usr/lib64/libnvidia-ml.so.1"),
+    ],
+)
+def test_like_n21_gpu_without_its_driver(head, tmp_path, says, evidence, shown):
+    """A container that was started without the driver, on a host that has GPUs."""
+    site, env = head
+    file = tmp_path / evidence
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    report = check(site.hook("_cu13"), environ=env)
+    assert (Status.NO_DRIVER, None) == (report.status, report.remedy)
+    message = says(report.message)
+    assert f"although this looks like a GPU host ({tmp_path / shown})" in message
+    assert "check on a GPU node" not in message
+
+
+@pytest.mark.parametrize("damage", ["empty", "another machine's", "dangling"])
+def test_like_n21_placeholder_in_such_a_place(head, tmp_path, says, damage):
+    """A libcuda.so.1 that is none, where a driver might be: it is not named as the one."""
+    site, env = head
+    library = tmp_path / ".singularity.d/libs/libcuda.so.1"
+    library.parent.mkdir(parents=True)
+    if damage == "dangling":
+        library.symlink_to("/nowhere/libcuda.so.1")
+    elif damage == "empty":
+        library.write_bytes(b"")
+    else:
+        changes = {elfpatch.MACHINE: elfpatch.FOREIGN_MACHINE}
+        elfpatch.patch(full_stub() / "libcuda.so.1", library, changes)
+    report = check(site.hook("_cu13"), environ=env)
+    assert str(library.parent) not in says(report.message)
+    assert Verdict.UNKNOWN is pick(environ=env).verdict
+
+
+def test_like_n21_nothing_at_all(head, says):
+    """What was not found is said not to be found, by whom, and never to be absent."""
+    site, env = head
+    message = says(check(site.hook("_cu13"), environ=env).message)
+    assert message.endswith("which the loader does not find: check on a GPU node for a verdict")
+    assert "lacks" not in message
+
+
 # --- a process that sees other files
 
 INSIDE = """
@@ -191,7 +351,7 @@ def container(image, source, preload, *opened, libraries=(), script=CONTAINER):
 
 
 @pytest.fixture
-def image(tmp_path, full_stub):
+def image(tmp_path):
     """Return a container's file system, in a directory that is empty for everybody else.
 
     In it are a sound site, and in `old` another runtime of the same major.
@@ -200,7 +360,7 @@ def image(tmp_path, full_stub):
     site = Site(source / "site-packages").cuda(13)
     (source / "old").mkdir()
     shutil.copy(fake_cudart(13), source / "old")
-    shutil.copytree(full_stub, source / "driver")
+    shutil.copytree(full_stub(), source / "driver")
     place = tmp_path / "image"
     place.mkdir()
     inside = place / "site-packages"
