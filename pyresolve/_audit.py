@@ -156,12 +156,10 @@ def audit(*, pid: int | None = None, stem: str = "torch_memory_saver_hook_mode_p
         findings=(),
     )
     hooked = _about_the_hook(seen, process, named, took, own=own)
-    uncalled = hook and library and torch.bypass(library, hook, at=process.at)
-    findings = [hooked] if hooked else []
-    if uncalled and not hooked:
-        findings.append(Finding(status=uncalled.status, message=uncalled.message))
+    findings = [hooked] if hooked else [*_about_torch(process, hook, library)]
     findings += _about_the_runtimes(seen, process)
-    if running.state(number)[1] != started:
+    now = running.state(number)
+    if now[0] in running.ENDED or now[1] != started:  # its files were not there any more
         raise _ended(number)
     return replace(seen, findings=tuple(findings))
 
@@ -209,6 +207,20 @@ def _about_the_hook(
             " in full",
         )
     return None
+
+
+def _about_torch(process: _Process, hook: Path | None, library: Path | None) -> Iterator[Finding]:
+    if hook and library:
+        if diagnosis := torch.bypass(library, hook, at=process.at):
+            yield Finding(status=diagnosis.status, message=diagnosis.message)
+        return
+    other = next((path for path in process.mapped if path.name.startswith("libtorch")), None)
+    if hook and other:
+        yield Finding(
+            status=Status.NOT_SEEN,
+            message=f"whether torch calls {hook} was not seen: process {process.pid} maps {other}"
+            f" and none of {', '.join(_TORCH)}, as a torch for CPUs or one that is a single file",
+        )
 
 
 def _why_ignored(process: _Process, item: str) -> str:
@@ -297,7 +309,7 @@ def _ended(pid: int) -> PyresolveError:
             f"process {pid} runs, but /proc does not show it (hidepid): run this as root, or as a"
             " user who may trace it"
         )
-    if state not in ("", "Z", "X"):
+    if state not in running.ENDED:
         return PyresolveError(f"process {pid} maps no file: it is one of the kernel's, or ends now")
     return PyresolveError(
         f"there is no process {pid}, or it has ended: give the pid of one that runs"

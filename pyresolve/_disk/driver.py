@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
 from .._names import DRIVER_SONAME
 from . import elf, fault
-from .files import names_in
+from .files import exists, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,15 +48,17 @@ _GPU_EVIDENCE = (
     "dev/nvhost-ctrl-gpu",  # Jetson
     "dev/dxg",  # WSL
     "proc/driver/nvidia/version",
-    *(f"{place}/libnvidia-ml.so.1" for place in (*_LOADER_PLACES, *_DRIVER_PLACES)),
+)
+_MANAGEMENT = (
+    "libnvidia-ml.so.1"  # of the driver, and mounted with another capability of containers
 )
 
 
 def directories() -> Iterator[Path]:
     """Yield the usual places of a driver library that hold a sound one."""
-    for path in _existing(f"{place}/{DRIVER_SONAME}" for place in _DRIVER_PLACES):
-        if fault.find(path) is None:
-            yield path.parent
+    for place in _existing(_DRIVER_PLACES):
+        if exists(place / DRIVER_SONAME) and fault.find(place / DRIVER_SONAME) is None:
+            yield place
 
 
 def with_directories(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
@@ -75,9 +77,11 @@ def where(environ: Mapping[str, str]) -> tuple[str, str | None]:
         return f": it lies in {outside}; put that into {LIBRARY_PATH}", _export(outside)
     in_reach = [*loader_places(environ)]
     beyond = [*_existing(_DRIVER_PLACES)]
-    if found := tuple(unlinked(DRIVER_SONAME, (*in_reach, *beyond))):
+    places = dict.fromkeys((*in_reach, *beyond))
+    if found := tuple(unlinked(DRIVER_SONAME, places)):
         return _without_link(found, in_reach)
-    if evidence := ", ".join(dict.fromkeys(map(str, _existing(_GPU_EVIDENCE)))):
+    management = (place / _MANAGEMENT for place in places if exists(place / _MANAGEMENT))
+    if evidence := ", ".join(map(str, (*_existing(_GPU_EVIDENCE), *management))):
         return (
             f", although this looks like a GPU host ({evidence}): have the container runtime mount"
             " the driver's libraries (docker --gpus all, apptainer --nv), or install them",

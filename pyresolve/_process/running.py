@@ -9,6 +9,9 @@ from pathlib import Path
 
 from .._disk.files import is_directory
 
+ENDED = ("", "Z", "X")
+"""The states of a process that has ended: none, a zombie, dead (proc_pid_stat(5))."""
+
 _LINKS_MAX = 40  # as the kernel has it, see path_resolution(7)
 _NOWHERE = Path("/proc/self/nowhere")  # there is never such a file
 

@@ -46,7 +46,7 @@ class Leftover:
     def of(cls, pid: int) -> Leftover | None:
         """Return what is known about a process, None if it has ended."""
         state, started = running.state(pid)
-        return None if state in ("", "Z", "X") else cls(pid, started)
+        return None if state in running.ENDED else cls(pid, started)
 
     def lives(self) -> bool:
         """Tell whether it still runs; if it is a zombie child of this process, reap it."""

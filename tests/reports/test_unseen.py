@@ -123,6 +123,22 @@ def test_like_n15_hook_for_another_function(worker, says):
     assert "(cudaMallocAsync) to the loader, only others of libcudart" in message
 
 
+def test_like_n15_worker_whose_torch_is_one_file(worker, says):
+    """A process that maps a torch, and none of its usual parts for CUDA, is no OK."""
+    site, env = worker
+    library = cc_text("int torch;", site / "torch/lib/libtorch_python.so")
+    code = f"""
+        import ctypes, json
+        import pyresolve
+        before = pyresolve.audit().to_dict()
+        ctypes.CDLL({str(library)!r})
+        print(json.dumps([before, pyresolve.audit().to_dict()]))
+    """
+    before, after = cold(code, env={**env, "LD_PRELOAD": str(site.hook("_cu13"))})
+    assert ("ok", "unknown") == (before["verdict"], after["verdict"])
+    assert "and none of libc10_cuda.so, libtorch_cuda.so" in says(after["findings"][0]["message"])
+
+
 def test_like_n15_without_a_driver(worker, says, no_driver):
     """On a head node the files say the same: FAIL, and a warning instead of an error."""
     site, _ = worker
@@ -493,7 +509,8 @@ def test_n22_process_of_another_user(says, how):
     assert says(gone).startswith("there is no process")
 
 
-def test_like_n22_process_that_ends_meanwhile(worker, monkeypatch, says):
+@pytest.mark.parametrize("reaped", [True, False])
+def test_like_n22_process_that_ends_meanwhile(worker, monkeypatch, says, reaped):
     """It ends while its files are looked up, which are not there then: that is no OK."""
     site, env = worker
     code = """
@@ -514,7 +531,7 @@ def test_like_n22_process_that_ends_meanwhile(worker, monkeypatch, says):
     def read_and_kill(pid):
         found = read(pid)
         process.kill()
-        process.wait()
+        os.waitid(os.P_PID, pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
         return found
 
     with process.stdin, process.stdout:
@@ -523,6 +540,7 @@ def test_like_n22_process_that_ends_meanwhile(worker, monkeypatch, says):
         monkeypatch.setattr(_audit, "_read", read_and_kill)
         with pytest.raises(PyresolveError, match=f"no process {process.pid}") as raised:
             audit(pid=process.pid)
+    process.wait()
     says(raised.value)
 
 
