@@ -134,7 +134,7 @@ def _unfit(facts: ElfFacts) -> str:
 
 def _lookalike(path: Path) -> str:
     """Say what a file without the ELF magic is, and what to do."""
-    head = _head(path)
+    head = head_of(path, 512)
     for beginning, what in _LOOKALIKES:
         if head.lstrip().startswith(beginning):
             return what
@@ -143,12 +143,13 @@ def _lookalike(path: Path) -> str:
     return f"not an ELF file, it begins with the bytes {head[:4].hex(' ')}: {_REINSTALL}"
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: str | Path, size: int) -> bytes:
+    """Return how a file begins; nothing if it cannot be read."""
     try:
         # A FIFO may have taken the place of the file.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            return os.read(fd, 512)
+            return os.read(fd, size)
         finally:
             os.close(fd)
     except OSError:

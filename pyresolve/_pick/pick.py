@@ -203,6 +203,8 @@ def look(
     deadline = helper.Deadline(_overrides.timeout(base, timeout))
     if python is not None and asking is Ask.AUTO:
         asking = Ask.NEVER  # what is imported here says nothing about the workers
+    if python is None:
+        interpreter.refuse_own()
     facts = gather.read(
         stem,
         package,

@@ -6,10 +6,11 @@ import errno
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._disk import elf, fault, site as sites
+from .._disk import elf, fault, program, site as sites
 from .._environ import PRELOAD
 from .._errors import InterpreterError
 from .._model import ElfStatus
@@ -22,11 +23,22 @@ if TYPE_CHECKING:
 
 # Site code may print whatever it likes: the answer is what stands between two nonces. The first
 # element of the path is the directory of the script, which workers do not share.
+# The program that answers need not be the file that was started, and why the kernel has the loader
+# drop LD_PRELOAD is not always seen in a file (SELinux): AT_SECURE (23, getauxval(3)) says it.
 _SCRIPT = """\
 import sys
 paths = [sys.prefix] + (sys.path[1:] if sys.path[:1] == [''] else sys.path)
 sys.path[:] = paths[1:]
-import binascii, os
+import binascii, os, struct
+secure = 0
+try:
+    with open('/proc/self/auxv', 'rb') as file:
+        words = file.read()
+    words = struct.unpack('%dL' % (len(words) // struct.calcsize('L')), words)
+    secure = dict(zip(words[::2], words[1::2])).get(23, 0)
+except (IOError, OSError):
+    pass
+paths[:0] = ['%d' % secure, os.path.realpath('/proc/self/exe')]
 encode = getattr(os, 'fsencode', lambda path: path)
 texts = [binascii.hexlify(encode(path)).decode('ascii') for path in paths if isinstance(path, str)]
 sys.stdout.write('\\n'.join(['', sys.argv[1], ' '.join(texts), sys.argv[1], '']))
@@ -48,7 +60,8 @@ def site_of(
 
     Its own LD_PRELOAD is left out: a preload that is broken must not keep it from answering. The
     answer is kept for as long as the file, its pyvenv.cfg, the variables that it reads and the
-    directories that it named are the same. Raises InterpreterError if it does not answer.
+    directories that it named are the same. Raises InterpreterError if it does not answer, and if
+    its processes take nothing from LD_PRELOAD and LD_LIBRARY_PATH.
     """
     if python is None:
         return sites.current()
@@ -57,7 +70,10 @@ def site_of(
     key = _key(executable, variables)
     (prefix, *paths), seen = _answers.get(key, ([""], [None]))
     if seen != [_identity(path) for path in paths]:  # a new .pth file changes its directory
-        prefix, *paths = answer = _ask(executable, variables, deadline)
+        _refuse_foreign(executable, environ)
+        secure, real, *answer = _ask(executable, variables, deadline)
+        _refuse_hookless(executable, real, environ, secure=secure != "0")
+        prefix, *paths = answer
         _answers[key] = answer, [_identity(path) for path in paths]
     return sites.Site(prefix=Path(prefix), entries=tuple(sites.entries(paths)))
 
@@ -90,12 +106,12 @@ def _identity(path: str) -> object:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    # The time of the change: a new mode or file capability changes no other.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _ask(executable: str, environ: Mapping[str, str], deadline: helper.Deadline) -> list[str]:
-    """Return its prefix and its import path."""
-    _refuse_foreign(executable)
+    """Return whether its loader drops LD_PRELOAD, what runs, its prefix and its import path."""
     nonce = os.urandom(8).hex()
     argv = [executable, "-c", _SCRIPT, nonce]
     answer = helper.run(argv, environ=environ, deadline=deadline)
@@ -125,7 +141,25 @@ def _ask(executable: str, environ: Mapping[str, str], deadline: helper.Deadline)
     return [os.fsdecode(bytes.fromhex(text)) for text in match[1].split(" ")]
 
 
-def _refuse_foreign(executable: str) -> None:
+def refuse_own() -> None:
+    """Raise InterpreterError if the running interpreter's processes take no LD_PRELOAD."""
+    with suppress(OSError):
+        real = os.readlink("/proc/self/exe")  # noqa: PTH115
+        _refuse_hookless("the running interpreter", real, os.environ)
+
+
+def _refuse_hookless(
+    python: str, real: str, environ: Mapping[str, str], *, secure: bool = False
+) -> None:
+    reason = program.refusal(real, environ.get("PATH"))
+    if not reason and secure:
+        reason = f"{python} is started in secure-execution mode (ld.so(8)), which drops LD_PRELOAD"
+    if reason:
+        message = f"{reason}; or give the path of the workers' interpreter"
+        raise InterpreterError(message, python=python)
+
+
+def _refuse_foreign(executable: str, environ: Mapping[str, str]) -> None:
     facts = elf.read(executable)
     if facts.status in (ElfStatus.SOUND, ElfStatus.FOREIGN) and not facts.host:
         diagnosis = fault.diagnose(facts)
@@ -133,9 +167,4 @@ def _refuse_foreign(executable: str) -> None:
         raise InterpreterError(
             f"{what}: give the path of an interpreter for this machine", python=executable
         )
-    if facts.interpreter and "ld-musl" in facts.interpreter:
-        raise InterpreterError(
-            f"{executable} runs on musl libc ({facts.interpreter}), where no hook that is built for"
-            " glibc can be loaded: use an interpreter for glibc",
-            python=executable,
-        )
+    _refuse_hookless(executable, executable, environ)

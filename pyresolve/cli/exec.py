@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 
+from .._disk import program
 from .._model import Verdict
 from ._output import add_pick_arguments, exit_status, pick_from, print_notes, print_text
 
@@ -28,6 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Pick, apply the change, and become the command; return only if that fails."""
     if not arguments.behind:
         raise ValueError("nothing to run: put the command behind --")
+    command, environ = arguments.behind, _environ()
+    found = shutil.which(command[0], path=environ.get("PATH"))
+    if not arguments.force and (reason := found and program.refusal(found, environ.get("PATH"))):
+        print_text(f"pyresolve: not run: {reason} (--force runs it all the same)", to_stderr=True)
+        return 1
     choice = pick_from(arguments, verify="never" if arguments.force else "auto")
     if choice.verdict is not Verdict.OK and not arguments.force:
         # Without the driver the loader would end the command at once, with status 127.
@@ -35,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_text(f"pyresolve: not run: {message} (--force runs it all the same)", to_stderr=True)
         return exit_status([choice.verdict])
     print_notes(choice)
-    command = arguments.behind
-    environ = {**_environ(), **choice.env()}
+    environ.update(choice.env())
     sys.stdout.flush()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python for its own sake
         signal.signal(number, signal.SIG_DFL)

@@ -14,6 +14,7 @@ import pytest
 from support import process
 from support.command import AUDIT, COMMAND, environment, pyresolve, run
 from support.layout import PRELOAD_STEM, TORCHES, Site
+from support.probe_program import PROGRAM
 from support.process import cold
 from support.rogues import rogue
 from support.tools import require_tool
@@ -464,3 +465,20 @@ def test_commands_do_not_disturb_each_other(good):
     assert [9] * 16 == [child.returncode for child in running]
     assert 1 == len(set(said))
     assert not process.children()
+
+
+def test_command_that_reads_no_preload(good, static, tmp_path):
+    """A static program would run without the hook, and nobody would notice."""
+    done = pyresolve("exec", "--", PROGRAM, "--version", env=good)
+    assert (1, "") == (done.returncode, done.stdout)
+    assert f"pyresolve: not run: {PROGRAM} is linked statically" in done.stderr
+    assert "(--force runs it all the same)" in done.stderr
+    forced = pyresolve("exec", "--force", "--", PROGRAM, "--version", env=good)
+    assert (0, "pyresolve-probe 0.1.0\n") == (forced.returncode, forced.stdout)
+    script = tmp_path / "worker"
+    script.write_text(f"#!/usr/bin/env {Path(PROGRAM).name}\n")
+    script.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{Path(PROGRAM).parent}:{good['PATH']}"}
+    done = pyresolve("exec", "--", "worker", env={**good, **path})
+    assert (1, "") == (done.returncode, done.stdout)
+    assert f"not run: {script} is run by {PROGRAM}: {PROGRAM} is linked statically" in done.stderr

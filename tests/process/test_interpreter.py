@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -16,6 +17,7 @@ from support.command import environment, pyresolve, run
 from support.layout import PRELOAD_STEM, TORCHES, Site
 from support.process import cold
 from support.rogues import rogue
+from support.tools import require_tool, unavailable
 
 from pyresolve import InterpreterError, NoVariantError, PyresolveError, Source, pick, runtimes
 from pyresolve._process.helper import Deadline
@@ -727,3 +729,63 @@ def test_a_trap_on_path_is_not_started(plain, script, tmp_path):
     env = {**environment(), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     assert plain.root in directories(plain.python, env)
     assert not trap.exists()
+
+
+# --- interpreters that drop LD_PRELOAD
+
+
+@pytest.fixture
+def privileged(tmp_path):
+    """Return an interpreter that takes on another group when it is started."""
+    if os.geteuid() != 0:
+        unavailable("only root can make programs with privileges")
+    if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
+        unavailable(f"{tmp_path} is mounted nosuid")
+    python = Site.in_venv(tmp_path / "privileged").python
+    python.unlink()
+    shutil.copy(Path(sys.executable).resolve(), python)
+    os.chown(python, 0, 65534)
+    python.chmod(0o2755)
+    return python
+
+
+def test_interpreter_with_privileges(privileged, tmp_path):
+    """It answers, and its processes would start without any hook."""
+    assert f"{privileged} is set-group-ID, so that the loader ignores" in refused(privileged)
+    done = pyresolve("pick", "--python", privileged, env=environment())
+    assert (1, "") == (done.returncode, done.stdout)
+    assert f"{privileged} is set-group-ID" in done.stderr
+    privileged.chmod(0o755)
+    assert directories(privileged)
+    privileged.chmod(0o2755)
+    assert "set-group-ID" in refused(privileged)  # an answer from before does not count
+
+
+def test_interpreter_with_privileges_in_a_wrapper(privileged, script):
+    """What counts is the program that runs in the end."""
+    wrapper = script(f'#!/bin/sh\nexec {privileged} "$@"\n')
+    assert f"{privileged} is set-group-ID" in refused(wrapper)
+
+
+def test_interpreter_in_secure_mode(privileged, script):
+    """No file tells it, as under SELinux: the kernel told the interpreter."""
+    privileged.chmod(0o755)
+    setpriv = require_tool("setpriv")
+    wrapper = script(f'#!/bin/sh\nexec {setpriv} --egid 65534 --keep-groups {privileged} "$@"\n')
+    assert f"{wrapper} is started in secure-execution mode" in refused(wrapper)
+
+
+def test_own_interpreter_with_privileges(privileged):
+    """Without python= the workers are started from the interpreter that runs."""
+    code = """
+        import json, sys
+        sys.path += json.loads(sys.argv[1])
+        import pyresolve
+        try:
+            pyresolve.pick()
+        except pyresolve.InterpreterError as error:
+            print(json.dumps(str(error)))
+    """
+    done = run([privileged, "-c", textwrap.dedent(code), json.dumps(sys.path)], env=environment())
+    assert (0, "") == (done.returncode, done.stderr)
+    assert f"{privileged} is set-group-ID" in json.loads(done.stdout)

@@ -340,7 +340,10 @@ def test_like_r36_static_program(node, full_stub, tmp_path, says):
     if done.returncode:
         unavailable(f"no static program can be linked: {done.stderr.strip()}")
     env = environment(node, libraries=[full_stub])
-    with subprocess.Popen([COMMAND, "exec", "--", static], env=env) as worker:
+    refused = run([COMMAND, "exec", "--", static], env=env)
+    assert 1 == refused.returncode
+    assert f"not run: {static} is linked statically" in says(refused.stderr.strip())
+    with subprocess.Popen([COMMAND, "exec", "--force", "--", static], env=env) as worker:
         try:
             assert poll(lambda: _comm(worker.pid) == "static", timeout=30)
             found = audit(pid=worker.pid)
@@ -794,7 +797,7 @@ def test_like_r44_interpreter_on_musl(node, full_stub, tmp_path, says):
         pick(python=python, environ=environment(node, libraries=[full_stub]))
     message = says(caught.value)
     assert f"{python} runs on musl libc (/lib/ld-musl-x86_64.so.1)" in message
-    assert "use an interpreter for glibc" in message
+    assert "use one that is linked dynamically with this machine's glibc" in message
 
 
 # --- N04: another library that must come first
