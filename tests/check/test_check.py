@@ -1263,7 +1263,7 @@ def test_forged_frame(build, clean_env, kind, text):
                     board = (char *)strtoull(line, NULL, 16);
             if (!board)
                 abort();
-            struct frame frame = {{0x50595231, 1, {kind}, 0, 0, {len(text)}, 1, 1}};
+            struct frame frame = {{0x50595231, 2, {kind}, 0, 0, {len(text)}, 1, 1}};
             memcpy(board + 8, &frame, sizeof frame);
             memcpy(board + 8 + sizeof frame, "{text}", {len(text)});
             *(uint32_t *)board = sizeof frame + {len(text)};
