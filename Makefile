@@ -1,8 +1,14 @@
-# Every target makes the virtual environment .venv and installs into it what it needs. Wanted from
+# Every target makes the virtual environment .venv and installs into it what it needs (wheels: another
+# one, in ~/.cache). Wanted from
 # the machine: Python 3.10 or newer, a C compiler, and a package registry that pip can reach.
 
 PYTHON ?= python3
+# What is installed and tested: these sources, or PACKAGE=dist/NAME.whl.
+PACKAGE ?= .
+DIST ?= dist
 VENV := .venv
+# Kept between clones: where zig lies anew it compiles its libraries anew, which takes minutes.
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pyresolve-wheels
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md \
 	$(shell find native pyresolve -type f -not -name '*.pyc')
@@ -12,7 +18,7 @@ FAST_TESTS := tests/test_environ.py tests/test_overrides.py tests/test_imports.p
 	tests/pick/test_decide.py tests/check/test_line.py tests/native
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-beside test-ray check asan bench bench-ray messages clean
+.PHONY: help demo test test-fast test-beside test-ray check asan wheels bench bench-ray messages clean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +51,9 @@ check: $(VENV)/.check test ## run the linters and type checker, then the tests
 asan: $(VENV)/.test ## run the native code under AddressSanitizer, UBSan and the fuzzers
 	@PYTHON=$(BIN)/python sh tests/native/asan.sh
 
+wheels: $(TOOLS)/.installed ## build the wheels and the sdist of a release into dist/
+	@PYTHON=$(TOOLS)/bin/python sh packaging/make_wheels.sh $(DIST)
+
 bench: $(VENV)/.test ## measure what a probe costs here (BENCH: options of pyresolve bench)
 	@$(BIN)/python tests/bench.py $(BENCH)
 
@@ -55,10 +64,16 @@ messages: $(VENV)/.test ## print what a user reads in each reported case, and wr
 	@$(BIN)/pytest tests/reports -q --messages --table docs/reports.md
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build $(DIST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.%: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing pyresolve with its extra '$*' into $(VENV) ..."
-	@$(BIN)/pip install --quiet ".[$*]"
+	@$(BIN)/pip install --quiet "$(PACKAGE)[$*]"
+	@touch $@
+
+$(TOOLS)/.installed: packaging/requirements.txt
+	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	@echo "installing what builds the wheels into $(TOOLS) ..."
+	@$(TOOLS)/bin/pip install --quiet --requirement packaging/requirements.txt
 	@touch $@
