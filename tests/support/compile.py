@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.tools import find_tool, require_tool
@@ -20,10 +21,15 @@ _FLAGS = ["-shared", "-fPIC", "-O0", "-pthread", "-Wall", "-Wextra"]
 _LINKER_FLAGS = ["-Wl,-z,lazy", "-Wl,--no-as-needed"]
 
 
-def cc(source: Path, output: Path, *flags: str | os.PathLike[str]) -> Path:
+def cc(
+    source: Path,
+    output: Path,
+    *flags: str | os.PathLike[str],
+    compiler: Sequence[str | os.PathLike[str]] = (),
+) -> Path:
     """Compile one C file into the shared library ``output``; ``flags`` may name libraries."""
-    compiler = find_tool("gcc") or require_tool("cc")
-    command = [compiler, *_FLAGS, *_LINKER_FLAGS, "-o", output, source, *flags]
+    compiler = compiler or [find_tool("gcc") or require_tool("cc")]
+    command = [*compiler, *_FLAGS, *_LINKER_FLAGS, "-o", output, source, *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{source.name} does not compile:\n{done.stderr}"
     return output

@@ -36,8 +36,20 @@ def own_libraries(program: str, pattern: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": os.fspath(found.parent)} if found else {}
 
 
+def debian_root(architecture: str, *packages: str) -> Path:
+    """Return a directory in which packages of an architecture lie, with all that they need.
+
+    They are unpacked and not installed: nothing of them has run.
+    """
+    require_tool("apt-get")
+    directory = cache_directory() / "debian" / f"{packages[0]}-{architecture}"
+    if not directory.exists() and (complaint := _fetch(packages, directory, architecture)):
+        unavailable(f"apt does not bring {packages[0]} for {architecture}: {complaint}")
+    return directory
+
+
 @functools.cache
-def _fetch(packages: tuple[str, ...], directory: Path) -> str:
+def _fetch(packages: tuple[str, ...], directory: Path, architecture: str = "") -> str:
     """Unpack packages; return what went wrong, tried once per run."""
     with filling_the_cache() as cache, tempfile.TemporaryDirectory(dir=cache) as scratch:
         if directory.exists():
@@ -45,16 +57,23 @@ def _fetch(packages: tuple[str, ...], directory: Path) -> str:
         for name in "lists/partial", "archives/partial", "tree":
             Path(scratch, name).mkdir(parents=True)
         own = [f"-oDir::State::Lists={scratch}/lists", f"-oDir::Cache={scratch}"]
-        for steps in (
-            [["apt-get", "download", *packages]],
-            [["apt-get", *own, "update"], ["apt-get", *own, "download", *packages]],
-        ):
+        if architecture:  # as on a machine where nothing is installed yet
+            own += ["-oDir::State::status=/dev/null", f"-oAPT::Architecture={architecture}"]
+            own += [f"-oAPT::Architectures={architecture}", "-oDebug::NoLocking=1"]
+            fetch = ["install", "--yes", "--no-install-recommends", "--download-only"]
+            attempts = [[["apt-get", *own, "update"], ["apt-get", *own, *fetch, *packages]]]
+        else:
+            attempts = [
+                [["apt-get", "download", *packages]],
+                [["apt-get", *own, "update"], ["apt-get", *own, "download", *packages]],
+            ]
+        for steps in attempts:
             failed = next(filter(None, (_run(step, scratch) for step in steps)), "")
             if not failed:
                 break
         else:
             return failed
-        for archive in Path(scratch).glob("*.deb"):
+        for archive in Path(scratch).rglob("*.deb"):
             if failed := _run(["dpkg-deb", "-x", os.fspath(archive), f"{scratch}/tree"], scratch):
                 return failed
         directory.parent.mkdir(exist_ok=True)

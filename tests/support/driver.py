@@ -34,7 +34,9 @@ def driver_symbols() -> tuple[str, ...]:
 
 
 @functools.cache
-def full_stub(version: int = 13000, result: int = NO_DEVICE) -> Path:
+def full_stub(
+    version: int = 13000, result: int = NO_DEVICE, compiler: tuple[str, ...] = ()
+) -> Path:
     """Return a directory with a libcuda.so.1 of this version, whose calls answer ``result``."""
     directory = Path(tempfile.mkdtemp(prefix="driver-", dir=workshop()))
     symbols = directory / "symbols.h"
@@ -46,6 +48,7 @@ def full_stub(version: int = 13000, result: int = NO_DEVICE) -> Path:
         f"-DVERSION={version}",
         f"-DRESULT={result}",
         "-Wl,-soname,libcuda.so.1",
+        compiler=compiler,
     )
     symbols.unlink()
     return directory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 from support.compile import built, hollow
@@ -23,7 +24,7 @@ _FLAGS = {
 # What is linked against, and lies in no directory that the loader looks into.
 _OUT_OF_REACH = {
     "missing_needed": VANISHED,
-    "musl": f"libc.musl-{platform.machine()}.so.1",
+    "musl": "libc.musl-{machine}.so.1",
 }
 
 NAMES = tuple(sorted(path.stem for path in _SOURCES.glob("*.c")))
@@ -36,8 +37,18 @@ def rogue(name: str) -> Path:
     Those that `lines.LETHAL` names hit the test run itself unless a process from `cold` stands
     between.
     """
-    needed = [hollow(_OUT_OF_REACH[name])] if name in _OUT_OF_REACH else []
-    library = built(_SOURCES / f"{name}.c", f"{name}.so", *needed, *_FLAGS.get(name, []))
+    return made(name, built, hollow, platform.machine())
+
+
+def made(
+    name: str,
+    build: Callable[..., Path],
+    hollow: Callable[[str], Path],
+    machine: str,
+) -> Path:
+    """Return a rogue of any machine; `build` and `hollow` are as in `compile`."""
+    needed = [hollow(_OUT_OF_REACH[name].format(machine=machine))] if name in _OUT_OF_REACH else []
+    library = build(_SOURCES / f"{name}.c", f"{name}.so", *needed, *_FLAGS.get(name, []))
     if name == "unmet_version":
         bump_version(library, library, "GLIBC_2.17", "GLIBC_9.99")
     return library

@@ -41,41 +41,47 @@ def filling_the_cache() -> Iterator[Path]:
         yield cache
 
 
-def _cached(name: str, version: str) -> Path | None:
-    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
-    return next(iter(sorted(cache_directory().glob(pattern))), None)
+def _cached(name: str, version: str, machine: str) -> Path | None:
+    pattern = f"{machine}/{name.replace('-', '_')}-{version}-*.whl"
+    return next(iter(sorted(cache_directory().glob(pattern.lstrip("/")))), None)
 
 
 @functools.cache
-def _download(name: str, version: str) -> str:
+def _download(name: str, version: str, machine: str) -> str:
     """Put a wheel into the cache; return pip's complaint where that fails, tried once per run."""
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--retries=1"]
+    if machine:
+        options += [f"--platform=manylinux{tag}_{machine}" for tag in ("2014", "_2_17")]
     with filling_the_cache() as cache, tempfile.TemporaryDirectory(dir=cache) as scratch:
-        if _cached(name, version):
+        if _cached(name, version, machine):
             return ""
         pip = [sys.executable, "-m", "pip", "download", *options, "-d", scratch]
         done = subprocess.run(
             [*pip, f"{name}=={version}"], capture_output=True, text=True, check=False
         )
         # Who only looks for a wheel does not wait, and must not see half of one.
+        (cache / machine).mkdir(exist_ok=True)
         for file in Path(scratch).glob("*.whl"):
-            file.rename(cache / file.name)
+            file.rename(cache / machine / file.name)
     return (done.stderr.splitlines() or ["pip failed"])[-1] if done.returncode else ""
 
 
-def wheel(name: str, version: str) -> Path:
-    """Return the wheel of exactly this version; without it the test does not run."""
-    if not _cached(name, version) and (complaint := _download(name, version)):
+def wheel(name: str, version: str, machine: str = "") -> Path:
+    """Return the wheel of exactly this version; without it the test does not run.
+
+    `machine` is the architecture, if it is not this one.
+    """
+    if not _cached(name, version, machine) and (complaint := _download(name, version, machine)):
         unavailable(f"no wheel of {name}=={version} in {cache_directory()}: {complaint}")
-    path = _cached(name, version)
+    path = _cached(name, version, machine)
     assert path, f"pip delivered no {name}=={version}"
     return path
 
 
-def cudart_wheel(version: str) -> Path:
+def cudart_wheel(version: str, machine: str = "") -> Path:
     """Return NVIDIA's wheel of the CUDA runtime; CUDA 12 is in the name, later majors are not."""
     suffix = "-cu12" if version.startswith("12.") else ""
-    return wheel(f"nvidia-cuda-runtime{suffix}", version)
+    return wheel(f"nvidia-cuda-runtime{suffix}", version, machine)
 
 
 def unpack(whl: Path, target: Path) -> Path:
