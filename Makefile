@@ -18,10 +18,11 @@ FAST_TESTS := tests/test_environ.py tests/test_overrides.py tests/test_imports.p
 	tests/pick/test_decide.py tests/check/test_line.py tests/native
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-beside test-ray check asan wheels bench bench-ray messages clean
+.PHONY: help demo test test-fast test-beside test-ray test-systems check asan wheels bench bench-ray \
+	messages clean
 
 help: ## show this text
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.cli ## pick a hook of the real torch_memory_saver and say what is true of it here
 	@echo "installing torch_memory_saver 0.0.10 and a CUDA 13 runtime into build/demo ..."
@@ -41,6 +42,9 @@ test-ray: $(VENV)/.test  # in a process of their own, since Ray stays in it; the
 
 test-fast: $(VENV)/.test ## run the tests that start hardly any process, in seconds
 	@$(BIN)/pytest -q -n auto --dist worksteal $(FAST_TESTS)
+
+test-systems: $(VENV)/.test wheels ## try the wheel on the oldest and the newest Debian (as root; minutes)
+	@PYTHON=$(BIN)/python sh tests/packaging/systems.sh
 
 check: $(VENV)/.check test ## run the linters and type checker, then the tests
 	@$(BIN)/ruff check .
