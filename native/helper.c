@@ -111,18 +111,6 @@ struct load {
     struct pyr_outcome outcome;
 };
 
-/* Before Linux 5.9 there is no close_range; this process has few descriptors. */
-static void close_from(unsigned first) {
-    enum {
-        FEW = 8
-    };
-    if (pyr_close_from(first) < 0) {
-        for (unsigned fd = first; fd < first + FEW; fd++) {
-            close((int)fd);
-        }
-    }
-}
-
 /* The child gives up the records of the others, so that its target cannot write to them. */
 static pid_t load_fork(struct helper *self, struct load loads[], size_t own, const char *target,
                        const struct pyr_scene *scene) {
@@ -131,7 +119,7 @@ static pid_t load_fork(struct helper *self, struct load loads[], size_t own, con
         give_up(self, "fork");
     }
     if (pid == 0) {
-        close_from(PYR_WIRE_REPORT_FD);
+        pyr_close_from(PYR_WIRE_REPORT_FD);
         if (self->rehearsal) {
             pyr_records_unmap(self->rehearsal);
         }

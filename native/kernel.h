@@ -44,9 +44,8 @@ static inline int pyr_pidfd_open(pid_t pid) {
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* Closes `first` and all descriptors above it. */
-static inline int pyr_close_from(unsigned first) {
-    return (int)syscall(SYS_close_range, first, ~0U, 0);
-}
+/* Closes `first` and all descriptors above it. For a process that is to be exec'd: allocates
+ * nothing. */
+void pyr_close_from(unsigned first);
 
 #endif
