@@ -6,6 +6,8 @@ not call it pays next to nothing.
 
 from __future__ import annotations
 
+from ._imports import importing as _importing
+
 TYPE_CHECKING = False  # type checkers know this name; the import of typing would cost 10 ms
 
 if TYPE_CHECKING:
@@ -94,11 +96,12 @@ _HOME = {
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
     if name not in __all__:
         raise AttributeError(f"module 'pyresolve' has no attribute {name!r}")
-    from importlib import import_module
-
     home = _HOME.get(name, "_errors" if name.endswith("Error") else "_model")
     try:
-        value = getattr(import_module(f".{home}", __name__), name)
+        with _importing:
+            from importlib import import_module
+
+            value = getattr(import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != f"{__name__}._native":
             raise

@@ -10,7 +10,7 @@ from support import REPOSITORY
 
 # Imports lead from a row to itself and to the rows before it.
 LAYERS = (
-    ("_document", "_names"),
+    ("_document", "_names", "_imports"),
     ("_model",),
     ("_errors", "_environ", "_overrides"),
     ("_native",),
@@ -159,3 +159,48 @@ def test_layer_is_held(tmp_path):
     (tmp_path / "_pick").mkdir()
     (tmp_path / "_pick" / "pick.py").write_text("from .._disk import elf\n")
     assert ["_disk.elf -> _pick.pick"] == against_the_layers(graph(tmp_path))
+
+
+LATE = [
+    "__init__.py",
+    "_disk",
+    "_process",
+    "_check",
+    "_pick",
+    "_survey.py",
+    "_audit.py",
+    "health",
+    "ray/__init__.py",
+]
+
+
+def interruptible(path: Path) -> list[str]:
+    """Return the imports in functions that a fork in another thread could interrupt."""
+    found = []
+
+    def visit(node: ast.AST, function: bool) -> None:
+        if function and isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(f"{path.name}:{node.lineno}")
+        if isinstance(node, ast.With) and "importing" in ast.unparse(node.items[0]):
+            return
+        inside = function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(ast.parse(path.read_text()), function=False)
+    return found
+
+
+@pytest.mark.parametrize("part", LATE)
+def test_late_imports(part):
+    """What is imported when it is first used is not interrupted by a fork."""
+    place = REPOSITORY / "pyresolve" / part
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    assert [] == [where for path in files for where in interruptible(path)]
+
+
+def test_late_import_is_found(tmp_path):
+    """One without the lock, and none that has it or stands at the top."""
+    text = "import a\ndef f():\n    with importing:\n        import b\n    import c\n"
+    (tmp_path / "x.py").write_text(text)
+    assert ["x.py:5"] == interruptible(tmp_path / "x.py")

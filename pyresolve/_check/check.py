@@ -12,6 +12,7 @@ from .. import _overrides
 from .._disk.elf import printable
 from .._environ import PRELOAD, delta, join_preload, literal, parse_preload
 from .._errors import UnrepresentablePathError
+from .._imports import importing
 from .._model import LoadReport, Mode, Status, Verdict
 from .._process import helper, interpreter
 from . import report as reports
@@ -66,8 +67,9 @@ def check(
     if report.verdict is Verdict.FAIL and before:
         report = _blamed(report, before, environ, deadline)
     elif report.status in EXPLAINED:
-        from .._disk import site
-        from .explain import Circumstances, explain
+        with importing:
+            from .._disk import site
+            from .explain import Circumstances, explain
 
         load = None
         if chosen is Mode.PRELOAD:
@@ -105,7 +107,8 @@ def _try(
     report = load()
     if report.status is not Status.NO_PYTHON:
         return report
-    from . import extension
+    with importing:
+        from . import extension
 
     executable = interpreter.resolve(python, environ)
     return extension.check(report, executable, load=load, environ=environ, deadline=deadline)

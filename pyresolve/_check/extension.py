@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from .._disk import elf, interpreter_stub, symbols
 from .._disk.elf import printable
+from .._imports import importing
 from .._model import LoadReport, Status, Verdict
 from .trace import trace
 
@@ -128,7 +129,8 @@ def _with_stub(executable: str, load: Callable[[str], LoadReport]) -> LoadReport
 def _memory_file() -> BinaryIO:
     if hasattr(os, "memfd_create"):  # not in an interpreter that is built for an old glibc
         return open(os.memfd_create("pyresolve-python", os.MFD_CLOEXEC), "wb")  # noqa: PTH123
-    import tempfile
+    with importing:
+        import tempfile
 
     return cast("BinaryIO", tempfile.TemporaryFile())
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .._disk import driver as drivers, elf, fault
 from .._disk.elf import printable
 from .._disk.files import exists, same_file
+from .._imports import importing
 from .._model import Driver, LoadReport, Missing, Mode, Origin, Runtime, Status, Verdict
 from .._names import DRIVER_SONAME, runtime_major
 from .._process.helper import Outcome
@@ -210,7 +211,8 @@ def _outcome(answer: Answer, trial: Trial) -> Outcome:
 
 def _end(wait_status: int) -> str:
     """Return `SIGSEGV` or `exit status 3`."""
-    import signal
+    with importing:
+        import signal
 
     if not os.WIFSIGNALED(wait_status):
         return f"exit status {os.WEXITSTATUS(wait_status)}"

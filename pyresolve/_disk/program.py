@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._imports import importing
 from . import elf, fault
 from .elf import printable
 
@@ -56,9 +57,9 @@ def _interpreter(head: bytes, search: str | None) -> str | None:
         name = next((word for word in words[1:] if word != "-S" and "=" not in word), "-")
         if name.startswith("-"):
             return None
-        import shutil
-
-        return shutil.which(name, path=search)
+        with importing:
+            from shutil import which
+        return which(name, path=search)
     return words[0] if words else None
 
 

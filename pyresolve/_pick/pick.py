@@ -14,6 +14,7 @@ from .._check import check
 from .._disk import cuda
 from .._document import document
 from .._errors import NotLoadableError, PyresolveError
+from .._imports import importing
 from .._model import LoadReport, Pin, Status, Verdict
 from .._process import helper, interpreter
 from . import gather, launch
@@ -285,7 +286,8 @@ def _launched(seen: Look, candidate: Candidate, pin: Pin, deadline: helper.Deadl
     launched = launch.find(facts, candidate, pin, deadline=deadline, known=seen.rehearsal)
     if launched.report.status not in check.EXPLAINED or facts.site is None:
         return launched
-    from .._check.explain import Circumstances, explain
+    with importing:
+        from .._check.explain import Circumstances, explain
 
     final = {**facts.environ, **launched.change}
     where = Circumstances(environ=final, site=facts.site, deadline=deadline)

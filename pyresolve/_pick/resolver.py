@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from .._errors import ResolverError
+from .._imports import importing
 
 
 class Ask(str, Enum):
@@ -27,11 +28,12 @@ def ask(package: str, stem: str, when: Ask) -> Path | None:
     """
     if when is Ask.NEVER or (when is Ask.AUTO and not _torch_is_here()):
         return None
-    import importlib
-
     name = f"{package}.utils"
     try:
-        function = getattr(importlib.import_module(name), "get_binary_path_from_package", None)
+        with importing:
+            import importlib
+
+            function = getattr(importlib.import_module(name), "get_binary_path_from_package", None)
     except ImportError:
         return None
     except Exception as error:

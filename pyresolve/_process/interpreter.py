@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .._disk import elf, fault, program, site as sites
 from .._environ import PRELOAD
 from .._errors import InterpreterError
+from .._imports import importing
 from .._model import ElfStatus
 from . import helper
 
@@ -85,7 +86,8 @@ def resolve(python: str | os.PathLike[str] | None, environ: Mapping[str, str]) -
         raise InterpreterError(f"{python!r} names no interpreter", python=python)
     if "/" in python:
         return os.path.abspath(python)  # noqa: PTH100  (a venv is known by the link, not its target)
-    import shutil
+    with importing:
+        import shutil
 
     found = shutil.which(python, path=environ.get("PATH"))
     if not found:

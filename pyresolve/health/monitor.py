@@ -122,8 +122,12 @@ class HealthMonitor:
         self._max_age = max_age
         self._interval = interval
         self._probe_timeout = probe_timeout
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._records: dict[Check, _Record] = {}
+        self._owner = os.getpid()
 
     def check(
         self, path: str | os.PathLike[str], *, mode: str = "dlopen", timeout: float = 1.0
@@ -150,6 +154,8 @@ class HealthMonitor:
 
     def _join(self, check: Check) -> tuple[_Record, futures.Future[Health]]:
         """Return the run of this check that is under way, or start one."""
+        if self._owner != os.getpid():
+            self._begin()  # a forked child has the locks and none of the threads that run
         with self._lock:
             record = self._records.setdefault(check, _Record())
             if record.result is None or record.result.done():

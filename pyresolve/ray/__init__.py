@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from .._imports import importing
+
 TYPE_CHECKING = False  # as in pyresolve itself
 
 if TYPE_CHECKING:
@@ -25,9 +27,10 @@ _HOME = {"PreloadPlugin": "_plugin", "runtime_env": "_environment"}
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'pyresolve.ray' has no attribute {name!r}")
-    from importlib import import_module
+    with importing:
+        from importlib import import_module
 
-    value = getattr(import_module(f".{_HOME.get(name, '_survey')}", __name__), name)
+        value = getattr(import_module(f".{_HOME.get(name, '_survey')}", __name__), name)
     globals()[name] = value
     return value
 
