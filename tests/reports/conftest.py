@@ -101,6 +101,7 @@ def _shortened(text: str, tmp_path: Path) -> str:
     text = re.sub(r"/tmp/tmp\w{8}/", "/tmp/", text)
     text = re.sub(r"/tmp/driver-\w{8}/", "/tmp/driver/", text)
     text = re.sub(r"\bprocess \d+", "process 4711", text)
+    text = re.sub(r"/proc/\d+/", "/proc/4711/", text)
     return re.sub(r"/[\w./-]*/pytest-of-\w+/pytest-\d+/[\w-]+\d+/", "/tmp/", text)
 
 
