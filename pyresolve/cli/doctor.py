@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from .._model import Driver, Runtime
+    from .._model import Runtime
     from .._pick.facts import Facts
     from .._pick.pick import Choice
 
@@ -119,7 +119,7 @@ def _rows(findings: _Findings) -> Iterator[_Row]:
         yield _Row(label="torch", text="not installed")
     for runtime in findings.runtimes:
         yield _runtime_row(runtime, facts.loader_runtimes, facts.torch_runtime)
-    yield _driver_row(facts.driver)
+    yield _driver_row(facts)
     if choice:
         yield from _choice_rows(choice)
     message = choice.report.message if choice and choice.report else str(findings.error)
@@ -146,12 +146,19 @@ def _runtime_row(runtime: Runtime, reached: tuple[Runtime, ...], torch: Runtime 
     return _Row(label="runtime", text=f"CUDA {version}  {runtime.path} ({', '.join(notes)})")
 
 
-def _driver_row(driver: Driver) -> _Row:
+def _driver_row(facts: Facts) -> _Row:
+    from .._disk.driver import where
+    from .._names import DRIVER_SONAME
+
+    driver = facts.driver
     if driver.present:
         version = dotted(driver.version) or "unknown"
         text = f"{driver.path}, supports CUDA up to {version}"
         return _Row(label="driver", text=text, mark="good")
-    return _Row(label="driver", text=f"none is found ({driver.problem})", mark="doubtful")
+    text = f"none that works ({driver.problem})"
+    if driver.absent:
+        text = f"the loader does not find {DRIVER_SONAME}{where(facts.environ)[0]}"
+    return _Row(label="driver", text=text, mark="doubtful")
 
 
 def _choice_rows(choice: Choice) -> Iterator[_Row]:

@@ -302,6 +302,8 @@ def test_like_n21_nothing_at_all(head, says):
     message = says(check(site.hook("_cu13"), environ=env).message)
     assert message.endswith("which the loader does not find: check on a GPU node for a verdict")
     assert "lacks" not in message
+    doctor = pyresolve("doctor", env=env).stdout
+    assert "the loader does not find libcuda.so.1" in doctor
 
 
 # --- a process that sees other files
