@@ -1,6 +1,6 @@
 # Every target makes the virtual environment .venv and installs into it what it needs (wheels: another
-# one, in ~/.cache). Wanted from
-# the machine: Python 3.10 or newer, a C compiler, and a package registry that pip can reach.
+# one, in ~/.cache). Wanted from the machine: Python 3.10 or newer, a C compiler, and a package registry
+# that pip can reach.
 
 PYTHON ?= python3
 # What is installed and tested: these sources, or PACKAGE=dist/NAME.whl.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .._disk import driver as drivers, elf, fault
-from .._disk.cuda import copies, directories, supplier
+from .._disk.cuda import copies, directories, hidden, supplier
 from .._disk.elf import printable
 from .._disk.files import exists
 from .._environ import LIBRARY_PATH, PRELOAD, parse_library_path
@@ -140,7 +140,8 @@ def _with_missing(
     # If the driver is all that is missing the status is another one.
     wanted = [item for item in missing if item.name != DRIVER_SONAME] or list(missing)
     text = f"{report.path} needs {_names(wanted, report)}, which the loader does not find"
-    text += "".join(f"; {problem}" for item in wanted for problem in item.unusable)
+    problems = [problem for item in wanted for problem in item.unusable]
+    text += "".join(f"; {problem}" for problem in (*problems, *hidden(where.environ)))
     opened = [item for item in wanted if _is_torchs(item, where.site)] if where.load else []
     if opened:
         return _after_torch(replace(report, missing=missing), text, opened, where)

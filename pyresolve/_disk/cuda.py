@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._environ import LIBRARY_PATH, parse_library_path
 from .._model import Origin, Runtime
 from .._names import runtime_major
-from .files import exists, is_directory, names_in, same_file
+from .files import exists, is_directory, is_hidden, names_in, same_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,6 +42,17 @@ def _directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path,
     usual = (name for name in names_in(_TOOLKIT_PARENT) if re.fullmatch(r"cuda(-[\d.]+)?", name))
     for toolkit in dict.fromkeys(chain(map(Path, named), map(_TOOLKIT_PARENT.joinpath, usual))):
         yield from ((path, Origin.TOOLKIT) for path in _library_directories(toolkit))
+
+
+def hidden(environ: Mapping[str, str]) -> Iterator[str]:
+    """Say of each directory in a variable that this user may not look into that it is left out."""
+    for name in ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", LIBRARY_PATH, "PYTHONPATH"):
+        for element in parse_library_path(environ.get(name)):
+            if element and is_hidden(element):
+                yield (
+                    f"{element}, which {name} names, may not be looked into by this user: what lies"
+                    " there counts as absent"
+                )
 
 
 def installed(site: Site, environ: Mapping[str, str]) -> tuple[Runtime, ...]:

@@ -11,6 +11,17 @@ is_directory = os.path.isdir
 is_file = os.path.isfile
 
 
+def is_hidden(path: str | os.PathLike[str]) -> bool:
+    """Tell whether this user may not see what is at a path."""
+    try:
+        os.stat(path)  # noqa: PTH116
+        return is_directory(path) and not os.access(path, os.R_OK | os.X_OK)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):  # a NUL in the path
+        return False
+
+
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     """Compare two paths by device and inode, as text if a file is not there."""
     try:

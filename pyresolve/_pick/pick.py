@@ -350,7 +350,7 @@ def _host() -> tuple[str, str]:
 
 
 def _host_warnings(facts: Facts, report: LoadReport | None) -> list[str]:
-    driver, warnings = facts.driver, []
+    driver, warnings = facts.driver, [*cuda.hidden(facts.environ)]
     works = report is not None and report.verdict is not Verdict.FAIL  # torch's library as well
     if facts.torch_problem and not works:
         warnings.append(f"torch's own library does not load here: {facts.torch_problem}")

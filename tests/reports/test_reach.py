@@ -383,6 +383,81 @@ def test_like_n13_no_copy_has_it(site, tmp_path, clean_env, says):
     assert "has it" not in says(report.message)
 
 
+# --- a driver that is found and does not work, and what this user may not see
+
+
+@pytest.mark.report("apptainer/apptainer#2421", "NVIDIA/nvidia-container-toolkit#543")
+@pytest.mark.parametrize("mode", MODES)
+def test_n05_injected_driver_for_a_newer_glibc(site, tmp_path, clean_env, full_stub, says, mode):
+    """The host's libcuda.so.1 is mounted into a container whose glibc is older."""
+    directory = tmp_path / "driver"
+    directory.mkdir()
+    source = full_stub / "libcuda.so.1"
+    elfpatch.bump_version(source, directory / "libcuda.so.1", "GLIBC_2.2.5", "GLIBC_9.9.9")
+    runtime = site.tms().cudart(13)
+    environ = {**clean_env, "LD_LIBRARY_PATH": f"{directory}:{runtime}"}
+    report = pyresolve.check(site.hook("_cu13"), mode=mode, environ=environ)
+    assert "version_mismatch" == report.status.value
+    assert f"{directory}/libcuda.so.1 needs GLIBC_9.9.9 of " in says(report.message)
+
+
+@pytest.mark.report("bitsandbytes-foundation/bitsandbytes#755")
+def test_n19_directories_of_another_user(site, tmp_path, clean_env, says):
+    """A job inherits CONDA_PREFIX=/root/miniconda3, which its user may not look into."""
+    site.tms().torch("13.0").cudart(13)
+    secret = tmp_path / "root"
+    (secret / "miniconda3/conda-meta").mkdir(parents=True)
+    (secret / "cuda/lib64").mkdir(parents=True)
+    inherited = {
+        "CONDA_PREFIX": f"{secret}/miniconda3",
+        "CUDA_HOME": f"{secret}/cuda",
+        "LD_LIBRARY_PATH": f"{secret}/cuda/lib64",
+    }
+    prefix = [require_tool("setpriv"), "--bounding-set=-dac_override,-dac_read_search"]
+    host = Host(prefix if os.geteuid() == 0 else [], clean_env)
+    secret.chmod(0)
+    try:
+        answer = host.pick(site, environ=host.environ(**inherited))
+        report = host.check(site.hook("_cu13"), site, environ=host.environ(**inherited))
+    finally:
+        secret.chmod(0o700)
+    assert (str(site.hook("_cu13")), "unknown") == (answer["path"], answer["verdict"])
+    for name, value in inherited.items():
+        words = f"{value}, which {name} names, may not be looked into by this user"
+        assert any(words in warning for warning in answer["warnings"])
+        assert words in report["message"]
+    for warning in answer["warnings"]:
+        says(warning)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("content", [b"", b"not a library\n", None], ids=["empty", "text", "cut"])
+def test_n25_driver_that_is_no_library(site, tmp_path, clean_env, full_stub, says, content, mode):
+    """The driver's libcuda.so.1 is an empty file, a text, or cut short."""
+    directory = tmp_path / "driver"
+    directory.mkdir()
+    data = (full_stub / "libcuda.so.1").read_bytes()
+    (directory / "libcuda.so.1").write_bytes(data[:2000] if content is None else content)
+    runtime = site.tms().cudart(13)
+    environ = {**clean_env, "LD_LIBRARY_PATH": f"{directory}:{runtime}"}
+    report = pyresolve.check(site.hook("_cu13"), mode=mode, environ=environ)
+    assert "fail" == report.verdict.value
+    assert f"{directory}/libcuda.so.1" in says(report.message)
+
+
+def test_n30_bare_name_beside_a_file_of_that_name(tmp_path, clean_env, monkeypatch, says):
+    """A name without a slash is searched: the file of that name here is not what was tried."""
+    cc_text("", tmp_path / "libhere.so")
+    monkeypatch.chdir(tmp_path)
+    report = pyresolve.check("libhere.so", environ=clean_env)
+    assert "not_found" == report.status.value
+    assert says(report.message) == (
+        "the loader finds no libhere.so in LD_LIBRARY_PATH, its cache and its default directories;"
+        " for the file of that name here write ./libhere.so"
+    )
+    assert "loadable" == pyresolve.check("./libhere.so", environ=clean_env).status.value
+
+
 # --- what the program opens before
 
 
