@@ -191,6 +191,9 @@ static char **absolute(char **libraries, uint32_t count) {
             continue;
         }
         if (directory[0] == '\0' && !getcwd(directory, sizeof directory)) {
+            if (errno == ENOENT) { /* it was deleted, and nothing is found from there */
+                continue;
+            }
             give_up("the current directory");
         }
         paths[i] = joined(directory, strcmp(directory, "/") ? "/" : "", libraries[i]);

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from . import _overrides
 from ._check import report as reports
 from ._disk import cuda, driver as drivers, fault
+from ._disk.files import absolute
 from ._environ import LIBRARY_PATH, parse_library_path
 from ._model import Driver, Mode, Runtime, Status
 from ._names import DRIVER_SONAME
@@ -39,7 +40,7 @@ def driver(*, environ: Mapping[str, str] | None = None, timeout: float = 10.0) -
 def _explained(driver: Driver, environ: Mapping[str, str]) -> Driver:
     """Name the file that the loader skipped on its way, if there is one."""
     for element in parse_library_path(environ.get(LIBRARY_PATH)) if driver.path is None else ():
-        path = os.path.join(os.path.abspath(element), DRIVER_SONAME)  # noqa: PTH100, PTH118
+        path = os.path.join(absolute(element), DRIVER_SONAME)  # noqa: PTH118
         diagnosis = fault.find(path)
         if diagnosis and diagnosis.status is not Status.NOT_FOUND:
             return replace(driver, problem=diagnosis.message)
@@ -74,7 +75,7 @@ def versions(
     """Return libcudart files with the version that each answers."""
     if not found:
         return ()
-    paths = [os.path.abspath(runtime.path) for runtime in found]  # noqa: PTH100  (links stay)
+    paths = [absolute(os.fspath(runtime.path)) for runtime in found]
     answer = helper.attempt(paths, environ=environ, deadline=deadline)
     return tuple(
         _asked(runtime, path, answer, trial, deadline.timeout)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import _overrides
 from .._disk.elf import printable
+from .._disk.files import absolute
 from .._environ import PRELOAD, delta, join_preload, literal, parse_preload
 from .._errors import UnrepresentablePathError
 from .._imports import importing
@@ -92,7 +93,8 @@ def _try(
     environ: Mapping[str, str],
     deadline: helper.Deadline,
 ) -> LoadReport:
-    if not helper.can_try(name) and (bad := reports.of_file(name, mode)):
+    nowhere = "/" in name and not name.startswith("/")  # the current directory was deleted
+    if (nowhere or not helper.can_try(name)) and (bad := reports.of_file(name, mode)):
         return bad
     if mode is Mode.PRELOAD:
         try:
@@ -227,7 +229,7 @@ def _name(path: str | os.PathLike[str]) -> str:
     # The loader searches for a text without a slash; a path object always means a file. Paths are
     # not normalized: `link/..` depends on where the link leads.
     if "/" in name or not isinstance(path, str):
-        return os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118
+        return absolute(name)
     return name
 
 

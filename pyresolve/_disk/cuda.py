@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._environ import LIBRARY_PATH, parse_library_path
 from .._model import Origin, Runtime
 from .._names import runtime_major
-from .files import exists, is_directory, is_hidden, names_in, same_file
+from .files import absolute, exists, is_directory, is_hidden, names_in, same_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _LAST_SUFFIXED_MAJOR = 12  # later wheels carry the major in their version, not 
 def directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:
     """Yield the directories that may hold CUDA libraries: the environment's before the system's."""
     for path, origin in _directories(site, environ):
-        yield path.absolute(), origin  # a variable may hold a relative path
+        yield Path(absolute(str(path))), origin  # a variable may hold a relative path
 
 
 def _directories(site: Site, environ: Mapping[str, str]) -> Iterator[tuple[Path, Origin]]:

@@ -11,6 +11,17 @@ is_directory = os.path.isdir
 is_file = os.path.isfile
 
 
+def absolute(path: str) -> str:
+    """Return a path from the root, not normalized: `link/..` depends on where the link leads.
+
+    If the current directory was deleted the path stays as it is: nothing can be found from there.
+    """
+    try:
+        return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
+    except FileNotFoundError:
+        return path if "/" in path else f"./{path}"  # a bare name would be searched
+
+
 def is_hidden(path: str | os.PathLike[str]) -> bool:
     """Tell whether this user may not see what is at a path."""
     try:

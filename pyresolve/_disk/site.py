@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from .files import is_directory
+from .files import absolute, is_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,9 +90,9 @@ def current() -> Site:
 def entries(paths: list[str]) -> Iterator[Entry]:
     """Yield the directories of an import path, once each."""
     for path in dict.fromkeys(path or os.curdir for path in paths):
-        absolute = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
+        whole = Path(os.path.normpath(absolute(path)))  # resolve() would follow links
         try:
-            names = frozenset(os.listdir(absolute))  # noqa: PTH208  (twice as fast as iterdir)
+            names = frozenset(os.listdir(whole))  # noqa: PTH208  (twice as fast as iterdir)
         except OSError:
             continue  # a zip file, or a directory that is not there: both are usual in sys.path
-        yield Entry(path=absolute, names=names)
+        yield Entry(path=whole, names=names)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._disk import elf, fault, program, site as sites
+from .._disk.files import absolute
 from .._environ import PRELOAD
 from .._errors import InterpreterError
 from .._imports import importing
@@ -85,7 +86,7 @@ def resolve(python: str | os.PathLike[str] | None, environ: Mapping[str, str]) -
     if "\0" in python or not python:
         raise InterpreterError(f"{python!r} names no interpreter", python=python)
     if "/" in python:
-        return os.path.abspath(python)  # noqa: PTH100  (a venv is known by the link, not its target)
+        return os.path.normpath(absolute(python))  # a venv is known by the link, not its target
     with importing:
         import shutil
 
@@ -94,7 +95,7 @@ def resolve(python: str | os.PathLike[str] | None, environ: Mapping[str, str]) -
         raise InterpreterError(
             f"{python} is not on PATH: give the path of the workers' interpreter", python=python
         )
-    return os.path.abspath(found)  # noqa: PTH100
+    return os.path.normpath(absolute(found))
 
 
 def _key(executable: str, environ: Mapping[str, str]) -> object:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .. import _overrides
 from .._check.check import mode_of
+from .._disk.files import absolute
 from .._errors import ProbeError
 from .._model import Status, Verdict
 from .._process import running
@@ -141,7 +142,7 @@ class HealthMonitor:
         """
         name = os.fspath(path)
         if "/" in name or not isinstance(path, str):
-            name = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118  (links stay)
+            name = absolute(name)
         library = Library(path=name, mode=mode_of(mode), name=os.path.basename(name))  # noqa: PTH119
         return self.check_all([library], timeout=timeout)[0]
 
