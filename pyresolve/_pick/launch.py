@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -276,7 +277,7 @@ def _rehearse(
     if diagnosis := _uncalled(facts, candidate.path):
         report = reports.with_caller(report, diagnosis)
     final = {**facts.environ, **way.change}
-    notes = [*_notes(facts, candidate, final)]
+    notes = [*_notes(facts, candidate, final), *_unfound(final, report)]
     if way.directory or facts.driver_directory:
         notes += _conda_note(way.directory or os.fspath(facts.driver_directory or ""))
     return Launch(change=way.change, report=report, notes=tuple(notes))
@@ -311,10 +312,45 @@ def _conda_note(directory: str) -> Iterator[str]:
         )
 
 
+_LITERAL = (
+    "belong to the file name for the loader: docker run --env-file keeps them, where a shell would"
+    " not; write it without quotes"
+)
+_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+def _is_quoted(element: str) -> bool:
+    return element[:1] in ("'", '"') or element[-1:] in ("'", '"')
+
+
+def _unfound(environ: Mapping[str, str], report: LoadReport) -> Iterator[str]:
+    """Say which bare names of LD_PRELOAD the loader did not find in the rehearsal."""
+    mapped = {path.name for path in report.loaded}
+    for element in parse_preload(environ[PRELOAD]) if mapped else ():
+        if "/" not in element and not _is_quoted(element) and element not in mapped:
+            yield (
+                f"{PRELOAD} has {element}, which the loader does not find or cannot load: every"
+                " process starts without it; write its path, or take it out"
+            )
+
+
+def _expandable(environ: Mapping[str, str]) -> Iterator[str]:
+    """Say that torch does not call cudaMalloc, which torch_memory_saver stands in for."""
+    for name in _ALLOCATORS:
+        if re.search(r"\bexpandable_segments\s*:\s*True\b", environ.get(name, "")):
+            yield (
+                f"{name} has expandable_segments:True, with which torch allocates past cudaMalloc:"
+                f" {_TMS} disables itself or sees no allocation; take that out for its workers"
+            )
+
+
 def _notes(facts: Facts, candidate: Candidate, environ: Mapping[str, str]) -> Iterator[str]:
     preloads = parse_preload(environ[PRELOAD])
     for element in preloads:
         if element == os.fspath(candidate.path):
+            continue
+        if _is_quoted(element):
+            yield f"{PRELOAD} has {element}, whose quotes {_LITERAL}"
             continue
         plain = "/" in element and "$" not in element  # a token is the loader's to expand
         if plain and (diagnosis := fault.find(element)):
@@ -325,6 +361,8 @@ def _notes(facts: Facts, candidate: Candidate, environ: Mapping[str, str]) -> It
                 f"{PRELOAD} held {element} before, a runtime of CUDA {major} beside the hook's of"
                 f" CUDA {candidate.major}: two runtimes will be in every worker; take it out"
             )
+    if facts.package == _TMS:
+        yield from _expandable(environ)
     if facts.package == _TMS and _reads_lists(facts):
         named = [item for item in preloads if _TMS in item]
         if len(named) != 1:
@@ -339,6 +377,9 @@ def _notes(facts: Facts, candidate: Candidate, environ: Mapping[str, str]) -> It
             " workers without the other preloads"
         )
     for element in _relative_elements(environ):
+        if _is_quoted(element):
+            yield f"{LIBRARY_PATH} has {element}, whose quotes {_LITERAL}"
+            continue
         yield (
             f"{LIBRARY_PATH} has the relative element {element}: it means another directory"
             " wherever a worker starts; write it in full"

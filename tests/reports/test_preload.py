@@ -890,3 +890,74 @@ def test_like_n04_behind_another_cudamalloc(node, build, full_stub):
     env["LD_PRELOAD"] = f"{other}:{hook}"
     choice = pick(python=node.python, environ=env)
     assert (Verdict.OK, f"{hook}:{other}") == (choice.verdict, choice.env(env)["LD_PRELOAD"])
+
+
+# --- N14: names that the loader does not find, and quotes
+
+
+def noted(node, full_stub, says, **variables):
+    """Return what pick() warns of in an environment with these variables."""
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    for name, value in variables.items():
+        env[name] = f"{env[name]}:{value}" if name == "LD_LIBRARY_PATH" else value
+    return [says(warning) for warning in pick(python=node.python, environ=env).warnings]
+
+
+def test_n14_bare_name_that_nobody_finds(node, full_stub, says):
+    """LD_PRELOAD has a file name from another image, and every process goes without it."""
+    (message,) = noted(node, full_stub, says, LD_PRELOAD="libnowhere.so")
+    assert message.startswith("LD_PRELOAD has libnowhere.so, which the loader does not find")
+
+
+def test_like_n14_bare_name_that_is_found(node, full_stub, says):
+    """What the loader finds in its cache or default directories is as good as a path."""
+    assert [] == noted(node, full_stub, says, LD_PRELOAD="libm.so.6")
+
+
+def test_like_n14_quotes_of_an_environment_file(node, full_stub, rogue, says):
+    """An env file for docker has LD_PRELOAD in quotes, and they become a part of the path."""
+    (message,) = noted(node, full_stub, says, LD_PRELOAD=f'"{rogue("good")}"')
+    assert f'LD_PRELOAD has "{rogue("good")}", whose quotes belong to the file name' in message
+    (message,) = noted(node, full_stub, says, LD_PRELOAD="'libm.so.6'")
+    assert "LD_PRELOAD has 'libm.so.6', whose quotes belong to the file name" in message
+
+
+def test_like_n14_quotes_in_the_library_path(node, full_stub, says):
+    """The same file has LD_LIBRARY_PATH in quotes, and two directories are lost."""
+    messages = noted(node, full_stub, says, LD_LIBRARY_PATH='"/opt/cuda/lib64":"/opt/lib"')
+    assert 2 == len(messages)
+    assert 'LD_LIBRARY_PATH has "/opt/cuda/lib64", whose quotes belong' in messages[0]
+    assert 'LD_LIBRARY_PATH has "/opt/lib", whose quotes belong' in messages[1]
+
+
+# --- N24: expandable segments
+
+
+@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_n24_expandable_segments(node, full_stub, says, variable):
+    """A recipe against fragmentation has torch allocate past the hook, which nobody notices."""
+    (message,) = noted(node, full_stub, says, **{variable: "expandable_segments:True"})
+    assert message.startswith(f"{variable} has expandable_segments:True, with which torch")
+
+
+@pytest.mark.parametrize(
+    "value", ["max_split_size_mb:128,expandable_segments:True", "expandable_segments : True"]
+)
+def test_like_n24_among_other_options(node, full_stub, says, value):
+    """The option stands among others, or with spaces, as torch reads it."""
+    (message,) = noted(node, full_stub, says, PYTORCH_CUDA_ALLOC_CONF=value)
+    assert "PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True" in message
+
+
+@pytest.mark.parametrize("value", ["", "expandable_segments:False", "max_split_size_mb:128"])
+def test_like_n24_option_that_is_off(node, full_stub, says, value):
+    """Other options of the allocator are no concern."""
+    assert [] == noted(node, full_stub, says, PYTORCH_CUDA_ALLOC_CONF=value)
+
+
+def test_like_n24_in_the_environment_of_env(node, full_stub, says):
+    """`pyresolve env` says it on stderr, beside an answer that is otherwise right."""
+    env = environment(node, libraries=[full_stub, node.cudart_directory(13)])
+    done = pyresolve("env", env={**env, "PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    assert 0 == done.returncode
+    assert "expandable_segments:True" in says(done.stderr.strip())
