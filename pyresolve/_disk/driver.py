@@ -57,7 +57,9 @@ _MANAGEMENT = (
 def directories() -> Iterator[Path]:
     """Yield the usual places of a driver library that hold a sound one."""
     for place in _existing(_DRIVER_PLACES):
-        if exists(place / DRIVER_SONAME) and fault.find(place / DRIVER_SONAME) is None:
+        if place.name in ("stubs", "compat") or not exists(place / DRIVER_SONAME):
+            continue
+        if fault.find(place / DRIVER_SONAME) is None:
             yield place
 
 
@@ -97,11 +99,15 @@ def loader_places(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def unlinked(soname: str, places: Iterable[Path]) -> Iterator[Path]:
-    """Yield the sound libraries of this SONAME in directories that have no link of that name."""
+    """Yield the sound libraries of this SONAME in directories where no link of that name leads.
+
+    An upgrade may have left a dangling one.
+    """
     beginning = soname.partition(".so")[0] + ".so."
     for place in dict.fromkeys(places):
-        names = [name for name in names_in(place) if name.startswith(beginning)]
-        for name in names if soname not in names else ():
+        for name in names_in(place) if not exists(place / soname) else ():
+            if not name.startswith(beginning):
+                continue
             facts = elf.read(place / name)
             if facts.soname == soname and fault.diagnose(facts) is None:
                 yield place / name
@@ -109,7 +115,7 @@ def unlinked(soname: str, places: Iterable[Path]) -> Iterator[Path]:
 
 def missing_link(path: Path, soname: str) -> str:
     """Return the command that makes the link which ldconfig would make."""
-    return f"ln -s {shlex.quote(path.name)} {shlex.quote(str(path.parent / soname))}"
+    return f"ln -sf {shlex.quote(path.name)} {shlex.quote(str(path.parent / soname))}"
 
 
 def _without_link(found: tuple[Path, ...], in_reach: list[Path]) -> tuple[str, str | None]:

@@ -69,8 +69,6 @@ def bypass(library: Path, hook: Path, *, at: Callable[[Path], Path] = Path) -> D
             f"whether torch calls {hook} was not seen: the symbols of {unread} cannot be read here"
         )
         return Diagnosis(status=Status.NOT_SEEN, message=message)
-    if not ours.defined or ours.defined & theirs.undefined:
-        return None
     names = ", ".join(sorted(ours.defined))
     if ours.defined & theirs.defined:
         message = (
@@ -78,6 +76,8 @@ def bypass(library: Path, hook: Path, *, at: Callable[[Path], Path] = Path) -> D
             f" hook replaces ({names})"
         )
         return Diagnosis(status=Status.NOT_SEEN, message=message)
+    if not ours.defined or ours.defined & theirs.undefined:
+        return None
     why = (
         "as if a CUDA runtime were linked into it statically; install a torch that links libcudart"
         " as a shared library"

@@ -178,7 +178,7 @@ def test_n07_driver_without_its_link(head, tmp_path, says, mode):
     assert (Status.NO_DRIVER, Verdict.UNKNOWN) == (report.status, report.verdict)
     message = says(report.message)
     assert f"{library} is one, to which no link libcuda.so.1 leads; run ldconfig, or" in message
-    assert f"ln -s {library.name} {library.parent}/libcuda.so.1" == report.remedy
+    assert f"ln -sf {library.name} {library.parent}/libcuda.so.1" == report.remedy
     assert report.message == pick(environ=env).report.message
     health = run_check(DEFAULT[1], environ=env, timeout=10)
     assert ("no_driver", report.remedy) == (health.status, health.remedy)
@@ -197,6 +197,30 @@ def test_like_n07_drivers_of_two_versions(head, tmp_path, says):
     message = says(report.message)
     assert (None, True) == (report.remedy, f"others: {library}" in message)
     assert "if it is of the kernel module's version" in message
+
+
+def test_like_n07_link_that_an_upgrade_left(head, tmp_path, says):
+    """The link is there, and leads to the driver before the last: the loader goes on."""
+    site, env = head
+    library = unlinked_driver(tmp_path / "driver")
+    library.with_name("libcuda.so.1").symlink_to("libcuda.so.470.57.02")
+    env["LD_LIBRARY_PATH"] += f":{library.parent}"
+    report = check(site.hook("_cu13"), environ=env)
+    assert (Status.NO_DRIVER, True) == (report.status, str(library) in says(report.message))
+    subprocess.run(report.remedy, shell=True, check=True)
+    assert Verdict.OK is check(site.hook("_cu13"), environ=env).verdict
+
+
+@pytest.mark.parametrize("name", ["stubs", "compat"])
+def test_like_n21_no_driver_of_a_toolkit(head, tmp_path, says, name):
+    """What the toolkit brings to link against, or for older kernels, is never put on the path."""
+    site, env = head
+    shutil.copytree(full_stub(), tmp_path / "usr/lib/nvidia" / name)
+    report = check(site.hook("_cu13"), environ=env)
+    assert (Verdict.UNKNOWN, None) == (report.verdict, report.remedy)
+    assert "put that into" not in says(report.message)
+    final = {**env, **pick(environ=env).env(env)}
+    assert str(tmp_path / "usr") not in final["LD_LIBRARY_PATH"]
 
 
 def test_like_n07_out_of_reach_and_without_its_link(head, tmp_path, says):
@@ -225,7 +249,7 @@ def test_like_n07_other_library_without_its_link(site, tmp_path, clean_env, says
     assert Status.MISSING_DEPENDENCY is report.status
     link = dependency.with_name("libdep.so.2")
     assert (
-        f"{dependency} is one, to which no link libdep.so.2 leads: ln -s {dependency.name} {link}"
+        f"{dependency} is one, to which no link libdep.so.2 leads: ln -sf {dependency.name} {link}"
         in says(report.message)
     )
 
