@@ -290,6 +290,9 @@ static void refused(const struct pyr_trial *trial, const struct pyr_loader_text 
         break;
     case PYR_SAYS_UNDEFINED:
         status = undefined_status(trial, said->name);
+        if (trial->bound) {
+            fields.text = pyr_text_of(""); /* without LD_BIND_NOW the process starts */
+        }
         break;
     default:
         fields.name = fields.version = pyr_text_of("");
@@ -354,7 +357,7 @@ static void loaded(const struct pyr_trial *trial, const struct facts *facts, boo
                    struct pyr_outcome *outcome) {
     bool driverless = stub || facts->false_driver;
     struct fields undefined;
-    if (find_undefined(trial, driverless, &undefined)) {
+    if (!trial->bound && find_undefined(trial, driverless, &undefined)) {
         settle(outcome, undefined_status(trial, undefined.name), undefined);
         outcome->stub = stub;
     } else if (facts->lazily && !(driverless && is_for_driver(facts->last_error))) {

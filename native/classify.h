@@ -18,6 +18,7 @@ struct pyr_trial {
     const char *name; /* as the loader was given it */
     enum pyr_mode mode;
     bool stub;   /* in preload mode: the stub driver was preloaded with it */
+    bool bound;  /* in preload mode: with LD_BIND_NOW, so that the loader found every function */
     bool forked; /* the child is a fork: its own code ran, whatever the records say */
     bool python; /* what an interpreter defines was defined, but no interpreter runs */
     struct pyr_child child;
