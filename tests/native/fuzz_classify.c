@@ -85,7 +85,7 @@ static void check_loadable(const struct pyr_trial *trial, const struct pyr_outco
         if (head.kind == PYR_WIRE_LOAD && !(head.a & PYR_WIRE_LOAD_PRESENT)) {
             failed = head.b != 1 || (head.a & PYR_WIRE_LOAD_LAZY);
         }
-        other = other || head.kind == PYR_WIRE_UNDEFINED;
+        other = other || (head.kind == PYR_WIRE_UNDEFINED && !trial->bound);
         if (head.kind == PYR_WIRE_NEXT && head.b == PYR_WIRE_NEXT_OPENED) {
             next = head.length > 0;
         } else if (head.kind == PYR_WIRE_NEXT) {
@@ -136,6 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .name = TARGET,
         .mode = header.mode & 1 ? PYR_PRELOAD : PYR_DLOPEN,
         .stub = header.stub & 1,
+        .bound = header.stub & 2,
         .forked = header.forked & 1,
         .python = header.forked & 2,
         .child = {.pid = 1,
@@ -247,7 +248,7 @@ static size_t make(uint8_t *bytes) {
         .wait_status = statuses[below(sizeof statuses / sizeof *statuses)],
         .checks = (uint32_t)random_bits(),
         .mode = (uint8_t)below(2),
-        .stub = (uint8_t)below(2),
+        .stub = (uint8_t)below(4),
         .end = (uint8_t)below(256),
         .forked = (uint8_t)below(4),
         .name_size = (uint8_t)below(256),
