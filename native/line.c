@@ -66,6 +66,50 @@ static char *append(char *to, struct pyr_text text, size_t width) {
     return append_printable(to, text.at + text.length - (kept - kept / 2), kept - kept / 2);
 }
 
+/* Appends as much as there is room for. */
+static size_t put(char *to, size_t at, size_t size, const char *from, size_t length) {
+    length = shorter(length, size - at);
+    memcpy(to + at, from, length);
+    return at + length;
+}
+
+/* Of a C++ name the identifiers that lead to it, as `c10::TensorImpl::sizes`, and the version: its
+ * parameters would take their place. Any other text as it is. The grammar is that of <name> in the
+ * Itanium C++ ABI, up to what is no identifier. */
+static struct pyr_text telling_part(struct pyr_text text, char part[], size_t size) {
+    const char *at = text.at, *end = text.at + text.length;
+    size_t used = 0;
+    if (text.length < 3 || memcmp(at, "_Z", 2) != 0) {
+        return text;
+    }
+    at += 2;
+    at += *at == 'N';
+    while (at < end && (*at == 'K' || *at == 'V')) {
+        at++;
+    }
+    if (end - at > 2 && memcmp(at, "St", 2) == 0) {
+        used = put(part, used, size, "std", 3);
+        at += 2;
+    }
+    while (at < end && *at >= '1' && *at <= '9') {
+        size_t length = 0;
+        for (; at < end && *at >= '0' && *at <= '9' && length < text.length; at++) {
+            length = 10 * length + (size_t)(*at - '0');
+        }
+        if (length > (size_t)(end - at)) {
+            return text;
+        }
+        used = used > 0 ? put(part, used, size, "::", 2) : used;
+        used = put(part, used, size, at, length);
+        at += length;
+    }
+    const char *version = memchr(text.at, '@', text.length);
+    if (version && used > 0) {
+        used = put(part, used, size, version, (size_t)(end - version));
+    }
+    return used > 0 ? (struct pyr_text){part, used} : text;
+}
+
 /* Without printf for the usual line: that costs a probe more than all the rest of this file. */
 static void write_one(const struct pyr_line_check *check, uint32_t others,
                       char line[PYR_LINE_WIDTH + 1]) {
@@ -78,7 +122,12 @@ static void write_one(const struct pyr_line_check *check, uint32_t others,
     size_t room =
         PYR_LINE_WIDTH - (size_t)(at - line) - strlen(": ") - strlen(" ()") - strlen(more);
     struct pyr_text name = base_name(check->name), detail = pyr_text_of(check->detail);
-    size_t width = shorter(detail.length, room - shorter(name.length, NAME_MIN));
+    char part[2 * PYR_LINE_WIDTH];
+    size_t most = room - shorter(name.length, NAME_MIN);
+    if (detail.length > most) {
+        detail = telling_part(detail, part, sizeof part);
+    }
+    size_t width = shorter(detail.length, most);
     if (width > 0) {
         at = append(stpcpy(at, ": "), detail, width);
     }

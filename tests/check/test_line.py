@@ -56,3 +56,37 @@ def test_line_fits(outcomes):
     assert len(text) <= 80
     assert text.isascii()
     assert text.isprintable()
+
+
+ALLOCATOR = "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
+ZEROS = "_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEE"
+SIZES = "_ZNK3c1010TensorImpl21sizes_of_what_it_holdsEv@@LIBC10_2.9"
+FIND = "_ZNSt6vectorIN3c108optionalINS0_10ScalarTypeEEESaIS3_EE4findEv"
+PLAIN = "a_plain_name_of_more_than_thirty_four_characters_in_c"
+
+
+@pytest.mark.parametrize(
+    ("detail", "name", "expected"),
+    [
+        ("_Z3foov", HOOK, "_Z3foov (torch_memory_saver_hoo...e_preload_cu12.abi3.so)"),
+        (ALLOCATOR, "a.so", "_ZN3c104cuda20CUDACachingAllocator9allocatorE (a.so)"),
+        (ALLOCATOR, HOOK, "c10::cuda::CUDA...cator::allocator (torch_me...2.abi3.so)"),
+        (ZEROS, HOOK, "at::_ops::zeros::call (torch_memory_sa...ad_cu12.abi3.so)"),
+        (
+            SIZES,
+            "a_library_of_ours.so",
+            "c10::TensorImpl...hold@@LIBC10_2.9 (a_library_of_ours.so)",
+        ),
+        (FIND, HOOK, "std::vector (torch_memory_saver_h...preload_cu12.abi3.so)"),
+        (PLAIN, HOOK, "a_plain_name_of..._characters_in_c (torch_me...2.abi3.so)"),
+        (
+            "_ZN99shortE" + "x" * 60,
+            HOOK,
+            "_ZN99shortExxxx...xxxxxxxxxxxxxxxx (torch_me...2.abi3.so)",
+        ),
+    ],
+)
+def test_long_symbol(detail, name, expected):
+    """Of a C++ symbol that does not fit, the name is shown and not its parameters."""
+    line = summary_line([bad("undefined_symbol", detail, name)])
+    assert f"FAIL undefined_symbol: {expected}" == line

@@ -418,6 +418,7 @@ def _versioned(name: str, here: Path, *, kept: str, soname: str = "libversions.s
 
 
 _CALLS = "void nowhere(void); void use(void) { nowhere(); }\n"
+_MANGLED = "_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEENS2_8optionalINS2_6LayoutEEE"
 _OTHER_MACHINE = {elfpatch.MACHINE: elfpatch.FOREIGN_MACHINE}
 _IN_HERE = {"LD_LIBRARY_PATH": "{here}"}
 
@@ -437,6 +438,14 @@ DEPENDENCIES = (
         name="undefined function",
         make=_compiled("calls.so", _CALLS),
         lines=same("FAIL undefined_symbol: nowhere (calls.so)"),
+    ),
+    Case(
+        name="undefined function of C++",
+        make=_compiled(
+            "a_long_name.of_a_library.so",
+            f"void {_MANGLED}(void); void use(void) {{ {_MANGLED}(); }}\n",
+        ),
+        lines=same("FAIL undefined_symbol: at::_ops::zeros::call (a_long_name.of_a_library.so)"),
     ),
     Case(
         name="undefined function, bound at once",
