@@ -386,10 +386,9 @@ def container(image, source, preload, *opened, libraries=(), script=CONTAINER):
         worker.stdin.flush()
         return json.loads(worker.stdout.readline())
 
-    with worker.stdin, worker.stdout:
+    with worker:
         assert b"ready" == worker.stdout.read(5)
         yield worker.pid, inside
-    worker.wait(timeout=20)
 
 
 @pytest.fixture
