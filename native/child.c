@@ -238,7 +238,7 @@ static struct pyr_loader_text said(const char *error) {
 /* What decides what is tried after a load that failed. */
 struct failure {
     bool undefined; /* a symbol is undefined: the library may load lazily */
-    bool absent;    /* the target itself is not found: the stub driver cannot help */
+    bool lacking;   /* that, or a library that it needs is not found: the stub driver may help */
 };
 
 static void *try_load(struct pyr_records *records, const char *target, int bits,
@@ -247,7 +247,11 @@ static void *try_load(struct pyr_records *records, const char *target, int bits,
     const char *error = handle ? NULL : dlerror();
     struct pyr_loader_text text = said(error);
     why->undefined = text.says == PYR_SAYS_UNDEFINED;
-    why->absent = pyr_loader_finds_no(&text, target);
+    bool is_path = memchr(text.file.at, '/', text.file.length) != NULL;
+    why->lacking =
+        why->undefined ||
+        ((text.says == PYR_SAYS_NOT_FOUND || (text.says == PYR_SAYS_BAD_FILE && !is_path)) &&
+         !pyr_loader_finds_no(&text, target));
     pyr_records_add(records, PYR_WIRE_LOAD, bits, handle != NULL, error);
     return handle;
 }
@@ -301,7 +305,7 @@ void pyr_child_load(struct pyr_records *records, const char *target,
     bool loaded = load(records, target, scene, 0, &why);
     /* A target that loads does not lack the driver, and mapping a real one takes milliseconds. By
      * SONAME: `libcuda.so` is a development link that many machines lack. */
-    if (!loaded && !why.absent && !dlopen(DRIVER_SONAME, RTLD_LAZY)) {
+    if (!loaded && why.lacking && !dlopen(DRIVER_SONAME, RTLD_LAZY)) {
         const char *error = dlerror();
         struct pyr_loader_text text = said(error);
         /* The stub takes the place of an absent driver only: a broken one is the answer. */

@@ -298,6 +298,9 @@ static void refused(const struct pyr_trial *trial, const struct pyr_loader_text 
         fields.name = fields.version = pyr_text_of("");
         fault = fault_of(said->file);
         status = said->says == PYR_SAYS_DENIED ? PYR_PERMISSION : PYR_NOT_LOADABLE;
+        if (fault == PYR_LOADABLE && pyr_loader_is_refused(said)) {
+            fields.name = said->reason;
+        }
         status = fault == PYR_LOADABLE ? status : fault;
         break;
     }
@@ -445,6 +448,15 @@ static void classify_next(const struct pyr_trial *trial, const struct facts *fac
     outcome->status = PYR_TORCH_FAILS;
 }
 
+/* Is a file that was found sound skipped for a limit or a policy? The loader gives no errno. */
+static bool is_refusal(const struct pyr_trial *trial, struct pyr_text reason) {
+    char message[PYR_WIRE_TEXT_MAX];
+    int length = snprintf(message, sizeof message, "x: %.*s", (int)reason.length, reason.at);
+    struct pyr_loader_text said = pyr_loader_read_error((struct pyr_text){
+        message, length < 0 || (size_t)length >= sizeof message ? 0 : (size_t)length});
+    return strchr(trial->name, '/') && pyr_loader_is_refused(&said);
+}
+
 static void classify_preload(const struct pyr_trial *trial, const struct facts *facts,
                              struct pyr_outcome *outcome) {
     struct pyr_loader_text said;
@@ -457,7 +469,9 @@ static void classify_preload(const struct pyr_trial *trial, const struct facts *
     } else if (is_abrupt(trial, facts, outcome)) {
         return;
     } else if (!facts->present) {
-        settle(outcome, PYR_IGNORED, (struct fields){.text = skip_reason(trial)});
+        const struct pyr_text none = {"", 0}, reason = skip_reason(trial);
+        settle(outcome, PYR_IGNORED,
+               (struct fields){.name = is_refusal(trial, reason) ? reason : none, .text = reason});
     } else if (facts->symbol.length > 0) {
         settle(outcome, PYR_BYPASSED, (struct fields){.file = facts->owner, .text = facts->symbol});
     } else {

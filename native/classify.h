@@ -27,7 +27,8 @@ struct pyr_trial {
 };
 
 /* `fields` holds five NUL-terminated texts, empty if they do not apply:
- *   name      the library, symbol or version that is missing; how the child ended
+ *   name      the library, symbol or version that is missing; how the child ended; the limit or
+ *             policy that refuses a file that may be sound, in the loader's words
  *   version   of that symbol
  *   file      the file that is at fault
  *   by        the object that uses the symbol or wants the version

@@ -71,6 +71,23 @@ enum pyr_status pyr_fault_of(const char *path, const struct pyr_elf *elf) {
     }
 }
 
+/* A limit or a policy that this process met and that says nothing about the file: the loader may
+ * fare better, or says the same in its own words. */
+static bool is_refusal(int error) {
+    switch (error) {
+    case EAGAIN:
+    case EINTR:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSYS:
+    case EPERM:
+        return true;
+    default:
+        return false;
+    }
+}
+
 enum pyr_status pyr_fault_find(const char *name, struct pyr_elf *elf) {
     size_t length = strlen(name);
     /* dlopen("") would mean the program itself. */
@@ -78,5 +95,5 @@ enum pyr_status pyr_fault_find(const char *name, struct pyr_elf *elf) {
         return PYR_LOADABLE;
     }
     pyr_elf_read(name, elf);
-    return pyr_fault_of(name, elf);
+    return is_refusal(elf->sys_errno) ? PYR_LOADABLE : pyr_fault_of(name, elf);
 }

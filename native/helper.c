@@ -50,8 +50,9 @@ static void report_flush(struct helper *self) {
     do {
         written = write(PYR_WIRE_REPORT_FD, self->frames, self->waiting);
     } while (written < 0 && errno == EINTR);
-    if (written < 0) {
-        _exit(EXIT_FAILURE); /* the caller is gone */
+    if (written < 0) { /* the caller is gone, or forbids it */
+        fprintf(stderr, "pyresolve-helper: write: %s\n", strerror(errno));
+        _exit(EXIT_FAILURE);
     }
     self->waiting = 0;
 }
@@ -328,7 +329,7 @@ static struct pyr_records *records_open(const char *path) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
     struct pyr_records *records = fd < 0 ? NULL : pyr_records_map(fd);
     if (!records) {
-        fprintf(stderr, PYR_RECORDS_LOST " %s: %s\n", path, strerror(errno));
+        fprintf(stderr, PYR_RECORDS_LOST "%d (%s): %s\n", errno, strerror(errno), path);
         _exit(PYR_RECORDS_LOST_STATUS);
     }
     close(fd); /* a target may write to every open descriptor */

@@ -394,6 +394,13 @@ bool pyr_loader_skipped(struct pyr_text captured, struct pyr_text object, struct
     return false;
 }
 
+bool pyr_loader_is_refused(const struct pyr_loader_text *said) {
+    static const char read_failed[] = ": cannot read file data";
+    return said->says == PYR_SAYS_LIMIT || said->says == PYR_SAYS_CANNOT_OPEN ||
+           (said->says == PYR_SAYS_BAD_FILE &&
+            memmem(said->text.at, said->text.length, read_failed, strlen(read_failed)));
+}
+
 bool pyr_loader_finds_no(const struct pyr_loader_text *said, const char *library) {
     return pyr_text_is(said->file, library) &&
            (said->says == PYR_SAYS_NOT_FOUND || said->says == PYR_SAYS_BAD_FILE);

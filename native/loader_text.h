@@ -40,6 +40,10 @@ struct pyr_loader_text pyr_loader_read_stderr(struct pyr_text captured);
 /* Did the loader skip `object`, an element of LD_PRELOAD? Old versions of glibc give no reason. */
 bool pyr_loader_skipped(struct pyr_text captured, struct pyr_text object, struct pyr_text *reason);
 
+/* Does a limit or a policy of this system refuse what the loader wants to do? Then the file may be
+ * sound. */
+bool pyr_loader_is_refused(const struct pyr_loader_text *said);
+
 /* Did the loader search for `library` in vain? It passes over files for another machine, and then
  * names the library and not a path. */
 bool pyr_loader_finds_no(const struct pyr_loader_text *said, const char *library);

@@ -161,7 +161,10 @@ static bool take_frames(struct pyr_probe *probe) {
         uint32_t used = probe->frames_used + probe->frames_pending;
         ssize_t got = read(probe->report_fd, probe->frames + used, sizeof probe->frames - used);
         if (got < 0) {
-            return errno == EAGAIN || errno == EINTR;
+            if (errno != EAGAIN && errno != EINTR) {
+                fail(probe, "read", errno);
+            }
+            return true;
         }
         if (got == 0) {
             /* End of the pipe; or a full buffer, which no helper of ours fills. */

@@ -245,10 +245,11 @@ static const char *own_directory(void) {
 /* Resets what this process inherited and what would change what a library sees: its signals and
  * its standard input. Closed standard streams are opened, so that no descriptor of this program
  * takes their place. */
-static bool begin(void) {
+static bool begin(int *error) {
     int null;
     do {
         null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        *error = errno;
     } while (null >= 0 && null <= STDERR_FILENO);
     if (null >= 0) {
         dup2(null, STDIN_FILENO);
@@ -298,13 +299,18 @@ _Noreturn static void die_of(int number) {
     _exit(128 + number);
 }
 
+/* Is it the helper that is missing or damaged, and no limit or policy? */
+static bool is_missing(int error) {
+    return error == ENOENT || error == ENOTDIR || error == EACCES || error == ENOEXEC;
+}
+
 /* Says on stderr what failed. */
 static bool cannot_check(const struct pyr_tester *tester) {
     const char *call = tester->failed_call, *error = strerror(tester->sys_errno);
     fputs("pyresolve-probe: no check is possible: ", stderr);
-    if (strcmp(call, PYR_CALL_RECORDS) == 0) {
+    if (strcmp(call, PYR_CALL_RECORDS) == 0 && tester->sys_errno == ENOENT) {
         fputs("a library's process could not reach this one through /proc: mount it\n", stderr);
-    } else if (strcmp(call, "execve") == 0) {
+    } else if (strcmp(call, "execve") == 0 && is_missing(tester->sys_errno)) {
         fprintf(stderr,
                 "%s: %s\n"
                 "pyresolve-probe: reinstall pyresolve-native; to have this program elsewhere link"
@@ -458,9 +464,11 @@ static void print_line(const struct pyr_line_check *checks, uint32_t count) {
 }
 
 int main(int argc, char **argv) {
-    bool ready = begin();
+    int error;
+    bool ready = begin(&error);
     struct options options = options_of(argc, argv);
     if (!ready) {
+        errno = error;
         give_up("/dev/null");
     }
     make_fresh();

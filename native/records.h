@@ -9,8 +9,8 @@
 
 #include "wire.h"
 
-/* What a child prints if it cannot open its records, and its exit status then. */
-#define PYR_RECORDS_LOST "pyresolve-helper cannot open its records"
+/* What a child prints if it cannot open its records, before the errno, and its exit status then. */
+#define PYR_RECORDS_LOST "pyresolve-helper cannot open its records: error "
 
 enum {
     PYR_RECORDS_LOST_STATUS = 121,

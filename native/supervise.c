@@ -1,7 +1,9 @@
 #include "supervise.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -13,8 +15,9 @@
 #include "kernel.h"
 
 enum {
-    END_MS = 150, /* for all that was killed to end */
-    LOOK_MS = 2,  /* how often to look for new children: no signal tells that one was adopted */
+    END_MS = 150,  /* for all that was killed to end */
+    LOST_MS = 100, /* how often to look for an end if a call failed that would have told of it */
+    LOOK_MS = 2,   /* how often to look for new children: no signal tells that one was adopted */
 };
 
 /* SIGCHLD, and the signals which say that the caller stopped waiting or is gone. All are blocked,
@@ -102,7 +105,7 @@ static bool reap(struct pyr_child *children, size_t count, enum pyr_child_end en
         int status;
         pid_t ended = waitpid(-1, &status, WNOHANG);
         if (ended <= 0) {
-            return ended == 0;
+            return ended == 0 || errno != ECHILD;
         }
         for (size_t i = 0; i < count; i++) {
             if (children[i].pid == ended && children[i].end == PYR_CHILD_STUCK) {
@@ -149,8 +152,10 @@ static void wait_until_deadline(struct pyr_supervisor *self, struct pyr_child *c
         reap(children, count, PYR_CHILD_ENDED);
         bool ended = all_have_ended(children, count);
         siginfo_t info;
+        int64_t look = now_ns() + LOST_MS * NS_PER_MS;
+        look = look < self->deadline ? look : self->deadline;
         /* What a child sent before its end is pending then. */
-        int number = wait_for_signal(&signals, ended ? 0 : self->deadline, &info);
+        int number = wait_for_signal(&signals, ended ? 0 : look, &info);
         if (number > 0 && number != SIGCHLD) {
             note_signal(self, children, count, &info);
         } else if (ended && number < 0) {
@@ -213,13 +218,35 @@ void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children
     end_descendants(children, count);
 }
 
+int pyr_memory_file(const char *name, unsigned flags, size_t size, const char **failed_call) {
+    int fd = pyr_memfd_create(name, flags | MFD_CLOEXEC);
+    *failed_call = "memfd_create";
+    if (fd < 0) {
+        return -1;
+    }
+    /* Beyond RLIMIT_FSIZE the signal would end this process; ignored, the call fails with EFBIG. */
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGXFSZ, &ignore, &before);
+    int answer = ftruncate(fd, (off_t)size), saved = errno;
+    sigaction(SIGXFSZ, &before, NULL);
+    *failed_call = "ftruncate";
+    if (answer < 0) {
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
 /* The child opens it through /proc and does not inherit it: constructors run before its main, and
  * may close every descriptor. */
-struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE]) {
-    int fd = pyr_memfd_create("pyresolve-records", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof(struct pyr_records)) < 0) {
+struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE],
+                                        const char **failed_call) {
+    int fd = pyr_memory_file("pyresolve-records", 0, sizeof(struct pyr_records), failed_call);
+    if (fd < 0) {
         return NULL;
     }
     snprintf(path, PYR_RECORDS_PATH_SIZE, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    *failed_call = "mmap";
     return pyr_records_map(fd);
 }

@@ -53,8 +53,12 @@ struct pyr_child {
  * behind, which takes at most 150 ms. The caller fills in the pids. */
 void pyr_supervisor_wait(struct pyr_supervisor *self, struct pyr_child *children, size_t count);
 
-/* Records for a child that is exec'd and opens them at `path`. Returns NULL and sets errno on
- * failure. */
-struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE]);
+/* An unnamed file of `size` bytes. Returns a descriptor, or -1 with errno and the call that failed.
+ */
+int pyr_memory_file(const char *name, unsigned flags, size_t size, const char **failed_call);
+
+/* Records for a child that is exec'd and opens them at `path`. Returns NULL on failure, as above.
+ */
+struct pyr_records *pyr_records_publish(char path[PYR_RECORDS_PATH_SIZE], const char **failed_call);
 
 #endif

@@ -27,36 +27,44 @@ static bool failed(struct pyr_tester *self, const char *call) {
 }
 
 /* A file of fixed size: a child that prints without end fills neither memory nor a pipe. */
-static int capture_open(void) {
-    int fd = pyr_memfd_create("pyresolve-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, PYR_CAPTURE_SIZE) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0) {
+static int capture_open(const char **failed_call) {
+    int fd = pyr_memory_file("pyresolve-capture", MFD_ALLOW_SEALING, PYR_CAPTURE_SIZE, failed_call);
+    if (fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0) {
+        *failed_call = "fcntl";
         return -1;
     }
     return fd;
 }
 
 /* The child shares the file offset, and may have moved it anywhere. */
-static struct pyr_text captured(const struct pyr_tester *self) {
-    static char bytes[PYR_CAPTURE_SIZE];
+static bool take_captured(struct pyr_tester *self, struct pyr_text *text) {
+    static char bytes[PYR_CAPTURE_SIZE + 1];
     off_t end = lseek(self->capture, 0, SEEK_CUR);
     size_t length = end < 0 || end > PYR_CAPTURE_SIZE ? PYR_CAPTURE_SIZE : (size_t)end;
     ssize_t got = pread(self->capture, bytes, length, 0);
-    return (struct pyr_text){bytes, got < 0 ? 0 : (size_t)got};
+    if (got < 0) {
+        return failed(self, "pread");
+    }
+    bytes[got] = '\0';
+    *text = (struct pyr_text){bytes, (size_t)got};
+    return true;
 }
 
 bool pyr_tester_open(struct pyr_tester *self) {
-    self->capture = capture_open();
-    self->records = self->capture < 0 ? NULL : pyr_records_publish(self->records_path);
-    return self->records || failed(self, "memfd_create");
+    const char *call = NULL;
+    self->capture = capture_open(&call);
+    self->records = self->capture < 0 ? NULL : pyr_records_publish(self->records_path, &call);
+    return self->records || failed(self, call);
 }
 
 /* Runs in the memory of the supervisor until the exec. */
 static void exec_child(void *argument) {
     const struct image *image = argument;
     const struct pyr_tester *tester = image->tester;
-    dup2(tester->capture, STDOUT_FILENO);
-    dup2(tester->capture, STDERR_FILENO);
+    if (dup2(tester->capture, STDOUT_FILENO) < 0 || dup2(tester->capture, STDERR_FILENO) < 0) {
+        pyr_records_add(tester->records, PYR_WIRE_NOT_RUN, errno, 1, NULL);
+        return;
+    }
     unsigned first = STDERR_FILENO + 1;
     if (image->stub >= 0) {
         dup2(image->stub, PYR_WIRE_STUB_FD);
@@ -76,21 +84,24 @@ static bool start(struct pyr_tester *self, const struct image *image, struct pyr
     return child->pid >= 0 || failed(self, "clone");
 }
 
-/* Was the helper run at all? */
-static bool is_run(struct pyr_tester *self, const struct pyr_trial *trial) {
+/* Takes what the child printed. Returns false if the helper was not run at all. */
+static bool is_run(struct pyr_tester *self, struct pyr_trial *trial) {
     struct pyr_wire_frame head;
     const char *text;
     for (uint32_t at = 0; pyr_records_next(self->records, &at, &head, &text);) {
         if (head.kind == PYR_WIRE_NOT_RUN) {
             errno = (int)head.a;
-            return failed(self, "execve");
+            return failed(self, head.b == 1 ? "dup2" : "execve");
         }
     }
+    if (!take_captured(self, &trial->captured)) {
+        return false;
+    }
     struct pyr_text said = trial->captured;
-    if (!pyr_trial_started(trial) && WIFEXITED(trial->child.status) &&
-        WEXITSTATUS(trial->child.status) == PYR_RECORDS_LOST_STATUS &&
-        memmem(said.at, said.length, PYR_RECORDS_LOST, strlen(PYR_RECORDS_LOST))) {
-        errno = ENOENT;
+    const char *lost = memmem(said.at, said.length, PYR_RECORDS_LOST, strlen(PYR_RECORDS_LOST));
+    if (lost && !pyr_trial_started(trial) && WIFEXITED(trial->child.status) &&
+        WEXITSTATUS(trial->child.status) == PYR_RECORDS_LOST_STATUS) {
+        errno = atoi(lost + strlen(PYR_RECORDS_LOST));
         return failed(self, PYR_CALL_RECORDS);
     }
     return true;
@@ -130,7 +141,6 @@ bool pyr_tester_load(struct pyr_tester *self, const char *name, char **environme
         return false;
     }
     pyr_supervisor_wait(self->supervisor, &trial.child, 1);
-    trial.captured = captured(self);
     if (!is_run(self, &trial)) {
         return false;
     }
@@ -172,7 +182,6 @@ static bool rehearse(struct pyr_tester *self, char **environment, struct pyr_tri
         return false;
     }
     pyr_supervisor_wait(self->supervisor, &trial->child, 1);
-    trial->captured = captured(self);
     return is_run(self, trial);
 }
 
@@ -227,7 +236,6 @@ bool pyr_rehearsal_finish(struct pyr_tester *self, const char *name, char **envi
         .mode = PYR_PRELOAD,
         .child = *child,
         .records = self->records,
-        .captured = captured(self),
     };
     if (!is_run(self, &trial)) {
         return false;

@@ -35,7 +35,7 @@ enum pyr_wire_kind {
     PYR_WIRE_SYMBOL,    /* text: name, NUL, object that the process gets it from, NUL, object that
                            the target alone would get it from */
     PYR_WIRE_UNDEFINED, /* text: a symbol that nothing defines, NUL, the object that uses it */
-    PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed */
+    PYR_WIRE_NOT_RUN,   /* a: errno of the exec that failed; b: 1 if it was dup2 */
     PYR_WIRE_NEXT,      /* the library that is opened after a preload; b: enum pyr_wire_next;
                            text: its path or, if it failed, dlerror */
     PYR_WIRE_FINISHED,  /* the child reported everything */

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import copyreg
+import errno
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ._model import LoadReport
+
+_POLICY = (
+    "a security policy of this host or of its container (seccomp, AppArmor, SELinux) forbids it:"
+    " allow that call"
+)
+REFUSALS = {
+    errno.EAGAIN: "no more processes may be started here: raise the limit (ulimit -u, or the"
+    " pids limit of the container)",
+    errno.ENOMEM: "the system is out of memory, or allows this process no more: raise ulimit -v and"
+    " the memory limit of the container",
+    errno.EMFILE: "this process has too many files open: raise ulimit -n",
+    errno.ENFILE: "the system has too many files open",
+    errno.EFBIG: "no file may be so large here: raise ulimit -f",
+    errno.EPERM: _POLICY,
+    errno.ENOSYS: _POLICY,
+}
+"""What refuses a system call that fails so, and what to do. It says nothing about a library."""
 
 
 class PyresolveError(Exception):

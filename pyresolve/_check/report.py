@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .._disk import driver as drivers, elf, fault
 from .._disk.elf import printable
 from .._disk.files import exists, same_file
+from .._errors import REFUSALS
 from .._imports import importing
 from .._model import Driver, LoadReport, Missing, Mode, Origin, Runtime, Status, Verdict
 from .._names import DRIVER_SONAME, runtime_major
@@ -33,6 +34,31 @@ _MAPS_RUNTIME = (
 )
 
 _SYSTEM_VERSIONS = ("GLIBC", "GLIBCXX", "CXXABI", "GCC")  # of the system image's own libraries
+
+_WX = "(SELinux, or MemoryDenyWriteExecute of systemd)"
+_REFUSED = (
+    (
+        "executable stack",
+        f"it wants an executable stack, which the kernel or a policy {_WX} refuses: clear the mark"
+        " with patchelf --clear-execstack, or lift the policy",
+    ),
+    (
+        "make segment writable",
+        f"it has text relocations, which a policy {_WX} refuses: use a build that was compiled with"
+        " -fPIC, or lift the policy",
+    ),
+    (
+        "map segment",
+        "the kernel refuses it memory: raise ulimit -v and the memory limit of the container, or"
+        f" lift the policy {_WX} that forbids executable memory",
+    ),
+    (
+        "static TLS",
+        "the room for thread-local variables of libraries that are loaded late is used up: preload"
+        " it, or set GLIBC_TUNABLES=glibc.rtld.optional_static_tls to more bytes",
+    ),
+)
+"""What the loader says of a policy or a limit that has a remedy of its own."""
 
 _REBUILT = "reinstall it in a version that goes with what it links"
 
@@ -352,6 +378,11 @@ def _not_found(subject: _Subject) -> str:
     name = subject.name
     if not subject.outcome.text:
         return _bad_file(subject)
+    if "/" in name:
+        return (
+            f"the loader does not find {name}, which is there: it replaces $ORIGIN, $LIB and"
+            " $PLATFORM in a path (ld.so(8)); give it a path without them"
+        )
     here = f"; for the file of that name here write ./{name}" if exists(name) else ""
     return (
         f"the loader finds no {name} in LD_LIBRARY_PATH, its cache and its default directories"
@@ -369,14 +400,36 @@ def _bad_file(subject: _Subject) -> str:
     if outcome.status is Status.PERMISSION:
         return f"{file} may not be read: make it readable for the user who runs the workers"
     said = outcome.text.removeprefix(f"{name}: ") or "without a word"
+    if outcome.name:
+        return f"{name} cannot be loaded here ({said}): {_refusal(said, outcome.name)}"
     return f"the loader refuses {name} ({said}): reinstall it in a version for this system"
 
 
+def _refusal(said: str, reason: str) -> str:
+    """Say which limit or policy refuses what the loader wants to do, and what to do about it."""
+    remedies = [remedy for words, remedy in _REFUSED if words in said]
+    for number, remedy in REFUSALS.items():
+        if reason in (os.strerror(number), f"Error {number}"):  # as the loader writes it, early
+            remedies.append(remedy)
+    remedies.append("a limit (ulimit -a) or a security policy of this host forbids it")
+    return remedies[0] + (_address_limit() if "ulimit -v" in remedies[0] else "")
+
+
+def _address_limit() -> str:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return "" if limit == resource.RLIM_INFINITY else f" (ulimit -v is {limit // 1024} here)"
+
+
 def _ignored(subject: _Subject) -> str:
+    outcome = subject.outcome
+    remedy = "reinstall it in a version for this system, or take it out of LD_PRELOAD"
+    if outcome.name:
+        remedy = _refusal(outcome.text, outcome.name)
     return (
-        f"the loader skipped {subject.name} ({subject.outcome.text or 'without a word'}): the"
-        " process runs without it; reinstall it in a version for this system, or take it out of"
-        " LD_PRELOAD"
+        f"the loader skipped {subject.name} ({outcome.text or 'without a word'}): the"
+        f" process runs without it; {remedy}"
     )
 
 
@@ -402,10 +455,14 @@ def _torch_fails(subject: _Subject) -> str:
 def _ended(subject: _Subject) -> str:
     outcome = subject.outcome
     verb = "loading" if subject.mode is Mode.DLOPEN else "preloading"
-    ended = "killed the process that supervises it"
-    if outcome.name:
-        how = "died of" if outcome.status is Status.CRASHED else "ended with"
-        ended = f"{how} {outcome.name}"
+    if not outcome.name:
+        return (
+            f"the process {verb} {subject.name}, or somebody else (an administrator, the"
+            " out-of-memory killer), killed the process that supervises it: try again, and do not"
+            " use this file if that does not help"
+        )
+    how = "died of" if outcome.status is Status.CRASHED else "ended with"
+    ended = f"{how} {outcome.name}"
     said = f", having said: {subject.captured}" if subject.captured else ""
     return (
         f"the process {verb} {subject.name} {ended}{said}: do not use this file; reinstall it or"
@@ -435,7 +492,10 @@ def _no_program(subject: _Subject) -> str:
     outcome, others = subject.outcome, subject.others
     said = _once(outcome.text) or "without a word"
     how = f"{outcome.name}: {said}" if outcome.name else f"none had started in {subject.seconds}"
-    where = "look at its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT, and at /etc/ld.so.preload"
+    where = (
+        "look at its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT, at /etc/ld.so.preload, and for a"
+        " limit or a security policy (ulimit -a, seccomp)"
+    )
     problem = next((p for item in others if "/" in item and (p := fault.find(item))), None)
     if problem:
         where = f"LD_PRELOAD holds a file that is unusable: {problem.message}"

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._errors import ProbeError
+from .._errors import REFUSALS, ProbeError
 from .._model import ElfFacts, ElfStatus, Status, VersionNeed
 from .._native import ffi, lib
 
@@ -17,11 +17,7 @@ SHARED_OBJECT = 3  # e_type
 _FAULTS = tuple(Status)  # in the order of enum pyr_status
 
 # Errors of open that say nothing about the file.
-_OURS = {
-    errno.EMFILE: "this process has too many files open: raise ulimit -n",
-    errno.ENFILE: "the system has too many files open",
-    errno.ENOMEM: "the system is out of memory",
-}
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 # The structure is 64 KiB, most of which is never read: it need not be zeroed.
 _new = ffi.new_allocator(should_clear_after_alloc=False)
@@ -135,7 +131,8 @@ def _encoded(path: os.PathLike[str] | str) -> bytes | None:
 
 def _raise_ours(path: os.PathLike[str] | str, number: int) -> None:
     if number in _OURS:
-        raise ProbeError(f"{printable(str(path))} cannot be looked at: {_OURS[number]}")
+        shown = printable(str(path))
+        raise ProbeError(f"{shown} cannot be looked at ({os.strerror(number)}): {REFUSALS[number]}")
 
 
 def _search_path(value: str | None) -> tuple[str, ...]:

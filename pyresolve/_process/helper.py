@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._environ import PRELOAD
-from .._errors import ProbeError
+from .._errors import REFUSALS, ProbeError
 from .._model import Driver, Status
 from .._native import ffi, lib
 
@@ -270,7 +270,10 @@ def _system_preload() -> str:
         preload = []
     if preload:
         return f"look at /etc/ld.so.preload, which has {', '.join(preload)} loaded everywhere"
-    return "reinstall pyresolve-native"
+    return (
+        "look for a limit or a security policy that forbids it something (ulimit -a, seccomp), or"
+        " reinstall pyresolve-native"
+    )
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
@@ -300,6 +303,11 @@ def _answer(
         raise ProbeError(
             f"{HELPER} does not start, not even in an empty environment"
             f" ({captured.strip() or f'wait status {wait_status}'}): {_system_preload()}"
+        )
+    if hello and p.status == lib.PYR_PROBE_DIED and p.wait_known and os.WIFEXITED(p.wait_status):
+        raise ProbeError(
+            f"{HELPER} gave up ({captured.strip() or 'without a word'}): a limit or a security"
+            " policy of this host may forbid it to answer"
         )
     return Answer(
         hello=hello,
@@ -352,21 +360,23 @@ def _driver(text: str, version: int, result: int) -> Driver:
 
 
 def _failed(call: str, number: int) -> ProbeError:
-    if call == "open of the records in /proc":
+    if call == "open of the records in /proc" and number == errno.ENOENT:
         return ProbeError(
             "a rehearsal needs /proc, where its process could not reach this one: mount it, or"
             " check with mode='dlopen'"
         )
     remedy = {
-        errno.ENOENT: f"{HELPER} is missing: reinstall pyresolve-native",
+        **REFUSALS,
         errno.EACCES: f"{HELPER} may not be executed: chmod +x it, or move the environment off"
         " a noexec mount",
-        errno.EAGAIN: "no more processes may be started here: raise the limit (ulimit -u, or the"
-        " pids limit of the container)",
-        errno.ENOMEM: "the system is out of memory",
-        errno.EMFILE: "this process has too many files open: raise ulimit -n",
         errno.EBADF: "this process may open too few files: raise ulimit -n",  # dup2 in the child
-        errno.ENFILE: "the system has too many files open",
         errno.E2BIG: "the environment is larger than the kernel takes for a new process",
     }.get(number, f"{HELPER} may be damaged: reinstall pyresolve-native")
+    if number == errno.ENOENT:
+        missing = HELPER if Path(os.devnull).exists() else os.devnull
+        remedy = f"{missing} is missing: " + (
+            "reinstall pyresolve-native" if missing == HELPER else "create it (mknod -m 666 c 1 3)"
+        )
+    if call == "posix_spawn" and number in (errno.EPERM, errno.ENOSYS):
+        call = "posix_spawn, which calls clone3 or clone, setpgid, dup2, openat and execve"
     return ProbeError(f"the probe failed in {call} ({os.strerror(number)}): {remedy}")

@@ -108,6 +108,15 @@ for tests in disk/test_elf process/test_helper check/test_check check/test_probe
         --rootdir "$repository" ${PYTEST_OPTIONS-} "$repository/tests/$tests.py" || status=1
 done
 
+# Damaged libraries do to a sanitized process what they would not do to another: on the package that
+# is installed.
+say "all mutants, and all system calls that fail"
+for tests in check/test_oracle process/test_injection; do
+    env -u PYTHONPATH -u PYRESOLVE_TEST_PROBE PYRESOLVE_TEST_FULL=1 "$python" -m pytest -q -s \
+        -p no:cacheprovider -c "$repository/pyproject.toml" --rootdir "$repository" \
+        "$repository/tests/$tests.py" || status=1
+done
+
 if [ -n "$(ls "$work/reports")" ]; then
     say "reports"
     cat "$work"/reports/*
