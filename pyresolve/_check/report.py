@@ -416,7 +416,8 @@ def _refusal(said: str, reason: str) -> str:
 
 
 def _address_limit() -> str:
-    import resource
+    with importing:
+        import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return "" if limit == resource.RLIM_INFINITY else f" (ulimit -v is {limit // 1024} here)"
