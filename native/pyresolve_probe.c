@@ -160,6 +160,11 @@ static struct options options_of(int argc, char **argv) {
     if (options.count == 0) {
         refuse("name at least one library");
     }
+    for (uint32_t i = 0; i < options.count; i++) {
+        if (options.libraries[i][0] == '\0') {
+            refuse("a path is empty: name a library");
+        }
+    }
     if (count > 0 && options.mode == PYR_PRELOAD) {
         refuse("nothing is opened before a preload: give --after with --mode dlopen");
     }

@@ -53,9 +53,10 @@ def check(
     `timeout` is in seconds and holds whatever the library does. A text without a slash is searched
     as the loader searches it.
 
-    A library that does not load is a result, not an error. Raises ValueError for a mode or a
-    timeout that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT, ProbeError if no process
-    could be started to find out, and UnrepresentablePathError if LD_PRELOAD cannot hold the path.
+    A library that does not load is a result, not an error. Raises ValueError for an empty path and
+    for a mode or a timeout that means nothing, OverrideError for such a PYRESOLVE_TIMEOUT,
+    ProbeError if no process could be started to find out, and UnrepresentablePathError if
+    LD_PRELOAD cannot hold the path.
     """
     environ = os.environ if environ is None else environ
     chosen = mode_of(mode)
@@ -226,6 +227,8 @@ def _name(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if not isinstance(name, str):
         raise TypeError(f"expected a path as text, not {name!r}: use os.fsdecode")
+    if not name:
+        raise ValueError("path is empty: name a library")
     # The loader searches for a text without a slash; a path object always means a file. Paths are
     # not normalized: `link/..` depends on where the link leads.
     if "/" in name or not isinstance(path, str):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from .._errors import ProbeError
 from .files import absolute, is_directory
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _distributions(entries: tuple[Entry, ...]) -> tuple[Distribution, ...]:
 
 def current() -> Site:
     """Return the site of the running interpreter: its `sys.path` as it is now."""
+    if sys.path is None:  # in a __del__ at the end
+        raise ProbeError("the interpreter is ending and has no sys.path any more: ask before")
     return Site(prefix=Path(sys.prefix), entries=tuple(entries(sys.path)))
 
 

@@ -827,6 +827,13 @@ def test_link(rogue, clean_env, tmp_path, mode):
 
 
 @both_modes
+def test_empty_path(clean_env, mode):
+    """An empty text is no name, but the value of a variable that is not set."""
+    with pytest.raises(ValueError, match="path is empty: name a library"):
+        check("", mode=mode, environ=clean_env)
+
+
+@both_modes
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -843,7 +850,6 @@ def test_link(rogue, clean_env, tmp_path, mode):
         ("\udcff.so", Status.NOT_FOUND),
         (f"/nowhere/{LONE_SURROGATE}.so", Status.NOT_FOUND),
         (f"{LONE_SURROGATE}.so", Status.NOT_FOUND),
-        ("", Status.NOT_FOUND),
         (Path(), Status.NOT_ELF),
         ("/\x1b[2J\n.so", Status.NOT_FOUND),
     ],

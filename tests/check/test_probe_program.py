@@ -192,6 +192,7 @@ def test_no_override(rogue, clean_env):
         (["chek", "libm.so.6"], "the command is check"),
         (["check"], "name at least one library"),
         (["check", "--mode", "preload"], "name at least one library"),
+        (["check", "libm.so.6", ""], "a path is empty: name a library"),
         (["check", "--mode", "lazy", "libm.so.6"], "mode is 'lazy': give dlopen or preload"),
         (["check", "--mode"], "--mode needs a value"),
         (["check", "--bogus", "libm.so.6"], "there is no option --bogus"),

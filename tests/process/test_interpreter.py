@@ -789,3 +789,27 @@ def test_own_interpreter_with_privileges(privileged):
     done = run([privileged, "-c", textwrap.dedent(code), json.dumps(sys.path)], env=environment())
     assert (0, "") == (done.returncode, done.stderr)
     assert f"{privileged} is set-group-ID" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("what", ["pick()", "runtimes()", "check('libm.so.6')"])
+def test_in_a_finalizer_at_the_end(what):
+    """At its end the interpreter has no sys.path: an answer or a ProbeError, and nothing else."""
+    code = """
+        import sys
+        import pyresolve
+
+        class Last:
+            def __del__(self, call=eval("lambda: pyresolve." + sys.argv[1])):
+                try:
+                    call()
+                except pyresolve.PyresolveError as error:
+                    sys.stderr.write(type(error).__name__)
+
+        for name in "pick", "runtimes", "check", "PyresolveError":
+            getattr(pyresolve, name)
+        last = Last()
+        print("0")
+    """
+    done = run([sys.executable, "-c", textwrap.dedent(code), what], env=environment(), cwd="/")
+    expected = "ProbeError" if what in ("pick()", "runtimes()") else ""
+    assert (0, "0\n", expected) == (done.returncode, done.stdout, done.stderr)

@@ -325,7 +325,6 @@ def _files() -> Iterator[Case]:
 # --- names
 
 NAMES = {
-    "": same("FAIL not_found (.)"),  # questionable: the name is empty
     ".": ("FAIL not_elf (.)", "FAIL ignored (.)"),
     "..": ("FAIL not_elf (..)", "FAIL ignored (..)"),
     "/": same("FAIL not_elf ()"),  # questionable: no name is shown
