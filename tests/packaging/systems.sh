@@ -21,7 +21,7 @@ build_python() { # ROOT
     (cd "$1/tmp" && apt-get -qq $lists update && apt-get -qq $lists source --download-only python3.11)
     chroot "$1" sh -ec '
         apt-get -qq update
-        apt-get -qq install --no-install-recommends gcc libc6-dev make zlib1g-dev >/dev/null
+        apt-get -qq install --yes --no-install-recommends gcc libc6-dev make zlib1g-dev libffi-dev >/dev/null
         cd /tmp
         tar -xf python3.11_*.orig.tar.*
         cd Python-3.11*
