@@ -405,7 +405,8 @@ def test_r55_preloads_that_the_loader_ignores(site, tmp_path, choose, environ, m
     environ["LD_PRELOAD"] = f"{other} libjemalloc-like.so"
     choice = choose()
     assert choice.env(environ)["LD_PRELOAD"] == f"{choice}:{other}:libjemalloc-like.so"
-    [warning] = choice.warnings
+    warning, unfound = choice.warnings
+    assert unfound.startswith("LD_PRELOAD has libjemalloc-like.so, which the loader does not find")
     assert "the loader ignores a preload that was there before" in warning
     assert f"{other} {reason}" in warning
     assert choice.verdict is Verdict.OK
