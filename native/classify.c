@@ -236,9 +236,9 @@ static void settle_ended(struct pyr_outcome *outcome, enum pyr_status status,
            (struct fields){.name = pyr_text_of(name ? name : number), .text = trial->captured});
 }
 
-static void settle_late(const struct pyr_trial *trial, enum pyr_status status, struct pyr_text file,
+static void settle_late(const struct pyr_trial *trial, struct pyr_text file,
                         struct pyr_outcome *outcome) {
-    settle(outcome, status, (struct fields){.file = file});
+    settle(outcome, PYR_TIMED_OUT, (struct fields){.file = file});
     outcome->stuck = trial->child.end == PYR_CHILD_STUCK ? trial->child.pid : 0;
 }
 
@@ -248,7 +248,7 @@ static bool is_late(const struct pyr_trial *trial) {
 
 void pyr_classify_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome) {
     if (is_late(trial)) {
-        settle_late(trial, PYR_BROKEN_ENVIRONMENT, pyr_text_of(""), outcome);
+        settle_late(trial, pyr_text_of(""), outcome);
     } else {
         settle_ended(outcome, PYR_BROKEN_ENVIRONMENT, trial);
     }
@@ -381,7 +381,7 @@ static bool is_abrupt(const struct pyr_trial *trial, const struct facts *facts,
         return true;
     }
     if (is_late(trial)) {
-        settle_late(trial, PYR_TIMED_OUT, next, outcome);
+        settle_late(trial, next, outcome);
         return true;
     }
     if (!facts->finished) {
@@ -398,7 +398,6 @@ static void classify_load(const struct pyr_trial *trial, const struct facts *fac
                           struct pyr_outcome *outcome) {
     if (!facts->started) {
         pyr_classify_broken(trial, outcome);
-        outcome->status = is_late(trial) ? PYR_TIMED_OUT : outcome->status;
     } else if (!is_abrupt(trial, facts, outcome)) {
         struct pyr_loader_text first = pyr_loader_read_error(facts->first_error);
         if (pyr_text_is(first.file, trial->name)) {

@@ -49,7 +49,9 @@ bool pyr_classify_file(const char *name, struct pyr_outcome *outcome);
 
 void pyr_classify(const struct pyr_trial *trial, struct pyr_outcome *outcome);
 
-/* No program at all starts in this environment, as `trial` without the hook showed. */
+/* No program at all starts in this environment, or none in time, as `trial` without the hook
+ * showed.
+ */
 void pyr_classify_broken(const struct pyr_trial *trial, struct pyr_outcome *outcome);
 
 /* There was no time left to try it. */

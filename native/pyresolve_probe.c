@@ -407,8 +407,7 @@ _Noreturn static void check_rest(const struct options *options, char **paths, in
 static struct pyr_line_check line_check(const struct options *options, const char *library,
                                         const struct pyr_outcome *outcome) {
     static char detail[PYR_WIRE_TEXT_MAX];
-    if (outcome->status == PYR_TIMED_OUT ||
-        (outcome->status == PYR_BROKEN_ENVIRONMENT && outcome->fields[0] == '\0')) {
+    if (outcome->status == PYR_TIMED_OUT) {
         snprintf(detail, sizeof detail, "%g s", options->timeout);
     } else {
         pyr_outcome_detail(outcome, detail);

@@ -278,8 +278,7 @@ def _provider(outcome: Outcome) -> Path | None:
 
 def _detail(subject: _Subject) -> str:
     outcome = subject.outcome
-    late = outcome.status is Status.BROKEN_ENVIRONMENT and not outcome.name
-    if outcome.status is Status.TIMED_OUT or late:
+    if outcome.status is Status.TIMED_OUT:
         return subject.seconds
     return _symbol(outcome)
 
@@ -492,7 +491,7 @@ def _timed_out(subject: _Subject) -> str:
 def _no_program(subject: _Subject) -> str:
     outcome, others = subject.outcome, subject.others
     said = _once(outcome.text) or "without a word"
-    how = f"{outcome.name}: {said}" if outcome.name else f"none had started in {subject.seconds}"
+    how = f"{outcome.name}: {said}" if outcome.name else said
     where = (
         "look at its LD_PRELOAD, LD_LIBRARY_PATH and LD_AUDIT, at /etc/ld.so.preload, and for a"
         " limit or a security policy (ulimit -a, seccomp)"

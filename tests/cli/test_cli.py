@@ -35,7 +35,17 @@ DRIVER_KEYS = {"absent", "present", "path", "version", "problem"}
 MISSING_KEYS = {"name", "needed_by", "searched", "elsewhere", "unusable", "supplier"}
 REPORT_KEYS = {
     *("path", "mode", "verdict", "status", "message", "detail", "remedy"),
-    *("missing", "undefined", "loaded", "runtime", "driver", "elapsed", "pid"),
+    *(
+        "missing",
+        "undefined",
+        "used_by",
+        "provider",
+        "loaded",
+        "runtime",
+        "driver",
+        "elapsed",
+        "pid",
+    ),
 }
 DOCTOR_KEYS = {
     *("schema", "verdict", "remedy", "python", "package", "candidates", "torch"),

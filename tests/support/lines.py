@@ -727,13 +727,12 @@ ENVIRONMENTS = (
             "FAIL broken_environment: SIGSEGV (missing_needed.so)",
         ),
     ),
-    # Questionable as a preload: the time is shown as if it were how a process ended.
     _preloads(
         "missing_needed",
         "{loop}",
         (
             "FAIL missing_dependency: libpyresolve_vanished.so.1 (missing_needed.so)",
-            "FAIL broken_environment: 0.3 s (missing_needed.so)",
+            "FAIL timed_out: 0.3 s (missing_needed.so)",
         ),
         HANG,
     ),
