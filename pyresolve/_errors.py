@@ -121,4 +121,11 @@ class InterpreterError(PyresolveError):
 
 
 class ProbeError(PyresolveError):
-    """The probe itself could not run: helper missing or not executable, out of processes."""
+    """The probe itself could not run: helper missing or not executable, out of processes.
+
+    `reason` is the text of the errno of the call that failed, empty if there is none.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason

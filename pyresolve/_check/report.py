@@ -411,15 +411,13 @@ def _refusal(said: str, reason: str) -> str:
         if reason in (os.strerror(number), f"Error {number}"):  # as the loader writes it, early
             remedies.append(remedy)
     remedies.append("a limit (ulimit -a) or a security policy of this host forbids it")
-    return remedies[0] + (_address_limit() if "ulimit -v" in remedies[0] else "")
-
-
-def _address_limit() -> str:
     with importing:
         import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return "" if limit == resource.RLIM_INFINITY else f" (ulimit -v is {limit // 1024} here)"
+    if limit == resource.RLIM_INFINITY:
+        return remedies[0]
+    return remedies[0].replace("ulimit -v", f"ulimit -v, which is {limit // 1024} here,")
 
 
 def _ignored(subject: _Subject) -> str:

@@ -379,4 +379,5 @@ def _failed(call: str, number: int) -> ProbeError:
         )
     if call == "posix_spawn" and number in (errno.EPERM, errno.ENOSYS):
         call = "posix_spawn, which calls clone3 or clone, setpgid, dup2, openat and execve"
-    return ProbeError(f"the probe failed in {call} ({os.strerror(number)}): {remedy}")
+    reason = os.strerror(number)
+    return ProbeError(f"the probe failed in {call} ({reason}): {remedy}", reason=reason)

@@ -224,6 +224,7 @@ def run(check: Check, *, environ: Mapping[str, str], timeout: float) -> Health:
             verdict=Verdict.FAIL,
             status=_status(error),
             message=str(error),
+            detail=getattr(error, "reason", ""),
             remedy=getattr(error, "remedy", None),
         )
     return replace(health, elapsed=time.monotonic() - began, time=time.time())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import MODES, process
-from support.command import pyresolve
+from support.command import environment, pyresolve
 from support.compile import cc_text
 from support.hidden import mounted
 from support.probe_program import probe
@@ -64,6 +64,13 @@ def test_file_size_limit(clean_env, not_sanitized, mode):
         )
 
 
+def test_line_of_health(site, not_sanitized):
+    """The line says why there is no answer."""
+    site.tms().torch("13.0").cudart(13)
+    done = pyresolve("health", env=environment(site), prefix=limited("f", 8))
+    assert "FAIL probe: File too large (torch_memory_saver)" in done.stdout
+
+
 def test_no_dev_null(clean_env, not_sanitized):
     """Not the helper is missing."""
     prefix = mounted(hide=[Path("/dev")])
@@ -79,7 +86,7 @@ def test_address_space(tmp_path, clean_env, not_sanitized, mode):
     limit = 1 << 20
     args = ["check", "--mode", mode, "--json", library]
     done = pyresolve(*args, env=clean_env, prefix=limited("v", limit))
-    assert f"(ulimit -v is {limit} here)" in done.stdout
+    assert f"raise ulimit -v, which is {limit} here, and" in done.stdout
     assert not BLAMES.search(done.stdout)
 
 

@@ -315,6 +315,15 @@ def _files() -> Iterator[Case]:
         lines=same("FAIL permission (secret.so)"),
     )
     yield Case(
+        name="too large for ulimit -v",
+        make=lambda here: cc_text("char room[1u << 31];", here / "large.so"),
+        prefix=lambda here: ["sh", "-c", 'ulimit -v 1048576; exec "$@"', "limited"],
+        lines=(
+            "FAIL not_loadable: failed to map segment from shared object (large.so)",
+            "FAIL ignored: failed to map segment from shared object (large.so)",
+        ),
+    )
+    yield Case(
         name="noexec mount",
         make=_copied("noexec.so"),
         prefix=_noexec,
