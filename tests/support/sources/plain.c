@@ -4,6 +4,7 @@
  *   plain dlopen PATH N     opens it, with N things in its memory beside
  *   plain preload PATH N    was started with it in LD_PRELOAD */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,11 @@ int main(int argc, char **argv) {
     if (argc != 4) {
         return 2;
     }
-    crowd(atoi(argv[3]));
-    int how = strcmp(argv[1], "dlopen") == 0 ? RTLD_NOW | RTLD_LOCAL : RTLD_LAZY | RTLD_NOLOAD;
+    bool opens = strcmp(argv[1], "dlopen") == 0;
+    if (opens) { /* a preload is there already, and may have damaged what more calls would need */
+        crowd(atoi(argv[3]));
+    }
+    int how = opens ? RTLD_NOW | RTLD_LOCAL : RTLD_LAZY | RTLD_NOLOAD;
     void *handle = dlopen(argv[2], how);
     if (!handle) {
         const char *error = dlerror();
