@@ -20,7 +20,7 @@ from support.compile import cc_text
 from support.driver import full_stub
 from support.layout import PRELOAD_STEM, Site
 from support.mutants import mutate, regions
-from support.oracle import agree, compare, disagreement, is_extension
+from support.oracle import agree, compare, disagreement
 
 from pyresolve import Status
 
@@ -28,13 +28,13 @@ MUTANTS = 20000 if FULL else 400
 SEED = 12
 AT_ONCE = 3
 
-# Where check() may say FAIL of what a plain process loads, and why. docs/contributing.md has the
-# same.
+# Where check() may say FAIL of what a plain process loads, and why. docs/ok.md has the same.
 STRICTER = {
     Status.NOT_ELF: "headers that contradict themselves, where glibc never looks",
     Status.TRUNCATED: "headers that describe more than the file has, where glibc never looks",
     Status.CRASHED: "tables at which a process dies when it looks a name up with dlsym()",
     Status.TIMED_OUT: "tables at which a process hangs when it looks a name up with dlsym()",
+    Status.WRONG_PYTHON: "a file named for another Python, which this one would never import",
 }
 
 TOP = """
@@ -125,19 +125,12 @@ def in_flight(function, cases):
         return [future.result() for future in futures]
 
 
-def lacks_interpreter(path, report):
-    """Tell whether an extension of Python fails for want of what the interpreter defines."""
-    return report.status is Status.UNDEFINED_SYMBOL and is_extension(path)
-
-
 def judge(results):
     """Print the pairs of outcomes; return what is said of each false OK and unnamed false FAIL."""
     pairs = collections.Counter()
     wrong = []
-    for name, path, mode, (report, process), found in results:
+    for name, mode, (report, process), found in results:
         kind = "agree" if agree(report, process) else "by chance"
-        if kind != "agree" and lacks_interpreter(path, report):
-            kind = "lacks the interpreter"
         if found:
             kind = "falsely OK" if found.falsely_ok else f"stricter: {found.status.name}"
             if found.falsely_ok or found.status not in STRICTER:
@@ -154,7 +147,7 @@ def test_mutants(tmp_path, subjects, mode):
 
     def one(number, subject, mutant):
         name = f"mutant {number} of {subject.damaged.name}, {mutant[1]}, tried {subject.tried.name}"
-        return name, subject.tried, mode, *try_mutant(tmp_path, subject, mutant, mode)
+        return name, mode, *try_mutant(tmp_path, subject, mutant, mode)
 
     wrong = judge(in_flight(one, mutants(subjects)))
     assert not wrong, "\n".join(wrong)
@@ -186,8 +179,7 @@ def test_all_that_are_here(tmp_path, monkeypatch, mode):
 
     def one(path):
         pair = compare(path, mode, environ)
-        known = lacks_interpreter(path, pair[0])
-        return path, path, mode, pair, None if known else disagreement(path, mode, environ, pair)
+        return path, mode, pair, disagreement(path, mode, environ, pair)
 
     some = itertools.islice(shared_objects(), None, None, 1 if FULL else 8)
     wrong = judge(in_flight(one, ((path,) for path in some)))
