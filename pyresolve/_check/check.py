@@ -66,7 +66,7 @@ def check(
     name = _name(path)
     before = [_name(library) for library in after]
     report = _try(name, chosen, before, python=python, environ=environ, deadline=deadline)
-    if report.verdict is Verdict.FAIL and before:
+    if report.verdict is Verdict.FAIL and before:  # a trace would not have them
         report = _blamed(report, before, environ, deadline)
     elif report.status in EXPLAINED:
         with importing:

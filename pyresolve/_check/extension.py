@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .._process.helper import Deadline
 
 _TAG = re.compile(r"\.(?P<tag>cpython-\d+[a-z]*|pypy\d+-pp\d+|graalpy[\w-]+)(?:-[\w-]+)?\.so$")
-_VERSION = re.compile(r"python(?P<major>3)\.?(?P<minor>\d+)(?P<abi>t?)(?![\d.]*\.py)")
+_VERSION = re.compile(r"python3\.(?P<minor>\d+)(?P<abi>t?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
