@@ -96,7 +96,9 @@ def build(directory, **env):
     command = [tools() / "python", "-m", "pip", "wheel", "--disable-pip-version-check", "--verbose"]
     command += ["--no-deps", "--no-build-isolation", "--wheel-dir", directory]
     path = f"{tools()}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, **env}
+    # Under `make -j` ninja would warn about the pipe of its jobs.
+    own = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    env = {**own, "PATH": path, **env}
     command.append(release_file("pyresolve_native-*.tar.gz"))
     return run(command, env=env, timeout=300)
 

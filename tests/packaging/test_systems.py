@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,6 @@ PLACES = {
     "driver": "/here/driver",
 }
 HOOK = f"{SITE}/torch_memory_saver_hook_mode_preload_cu13.abi3.so"
-KILLED = -signal.SIGKILL, 128 + signal.SIGKILL  # the latter by way of unshare
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +86,7 @@ def test_rogues(system, name, mode):
     """Each rogue has the line that it has everywhere."""
     timeout = HANG if name in HANGING else AMPLE
     done = probe(system, f"/here/rogues/{name}.so", mode, timeout)
-    if name == "kill_parent":  # it kills the program, whose only process supervises it
-        assert done[0] in KILLED
-    else:
-        assert answer(ROGUES[name][MODES.index(mode)]) == done
+    assert answer(ROGUES[name][MODES.index(mode)]) == done
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -96,7 +96,9 @@ def problem(sound, case, verdict, sentence, spent, left):
     # The line of pyresolve-probe has room for the loader's words only, which often lack the error.
     if re.match(r"FAIL (broken_environment|ignored|not_loadable): ", sentence):
         return ""
-    named = (os.strerror(error), f"Error {error}", call)
+    named = [os.strerror(error), f"Error {error}", call]
+    if call == "mmap" or error == errno.ENOMEM:
+        named.append("Out of memory")  # musl's words, and malloc's for any error of mmap
     if not any(name in sentence for name in named) and not LIMITS.search(sentence):
         return "it names neither the call nor the error"
     return "" if verdict != "UNKNOWN" else "UNKNOWN, though no driver is needed"
