@@ -60,6 +60,14 @@ def pick_from(arguments: argparse.Namespace, *, verify: str = "auto") -> Choice:
     )
 
 
+def print_hidden() -> None:
+    """Say on stderr which directories in variables this user may not look into."""
+    from .._disk.cuda import hidden
+
+    for text in hidden(os.environ):
+        print_text(f"pyresolve: warning: {text}", to_stderr=True)
+
+
 def print_notes(choice: Choice) -> None:
     """Say on stderr what a person should know about a choice."""
     for warning in choice.warnings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._output import exit_status, print_json, print_text
+from ._output import exit_status, print_hidden, print_json, print_text
 
 if TYPE_CHECKING:
     import argparse
@@ -52,4 +52,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for report in reports:
             print_text(f"{report.verdict.name}\t{report.status.name}\t{report.message}")
+    print_hidden()
     return exit_status(report.verdict for report in reports)

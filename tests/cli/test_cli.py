@@ -816,6 +816,6 @@ def test_places_that_cannot_be_looked_into(site, tmp_path, command):
     lines = [line for line in (said + done.stderr).splitlines() if HIDDEN not in line]
     assert expected.returncode == done.returncode
     assert (expected.stdout + expected.stderr).splitlines() == lines
-    if command[0] not in ("check", "health"):
-        for name in inherited:
-            assert f"which {name} names, {HIDDEN}" in said + done.stderr
+    # health does not say it: a stat of a dead file system would break its deadline.
+    for name in inherited if command[0] != "health" else ():
+        assert f"which {name} names, {HIDDEN}" in said + done.stderr
