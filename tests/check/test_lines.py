@@ -35,6 +35,8 @@ def test_check(request, case, requirement, clean_env, mode):
     """check() has the line in its report."""
     if requirement == "no_driver":
         request.getfixturevalue(requirement)
+    if "ulimit -v" in case.name:  # a sanitizer reserves more
+        request.getfixturevalue("not_sanitized")
     env = {**clean_env, **case.environment()}
     options = {"mode": mode, "environ": env, "timeout": case.timeout}
     if prefix := case.command_prefix():
@@ -52,6 +54,8 @@ def test_program(request, case, requirement, clean_env, mode):
         request.getfixturevalue(requirement)
     if "LD_PRELOAD" in case.variables:  # a dynamic program would start with it as well
         request.getfixturevalue("static")
+    if "ulimit -v" in case.name:
+        request.getfixturevalue("not_sanitized")
     env = {**clean_env, **case.environment()}
     options = {"mode": mode, "timeout": case.timeout, "prefix": case.command_prefix()}
     line = case.said(mode, by_program=True)
