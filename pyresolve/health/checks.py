@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from .. import _overrides
 from .._check.check import check
 from .._check.line import Summary
-from .._disk import driver as drivers, torch as torches
+from .._disk import cuda, driver as drivers, torch as torches
 from .._document import document
 from .._errors import NotLoadableError, PyresolveError
 from .._model import LoadReport, Mode, Status, Verdict
@@ -93,7 +93,8 @@ class Hook:
         except NotLoadableError as error:
             return error.report
         assert choice.report is not None, "what was verified has a report"
-        return choice.report
+        message = "; ".join((choice.report.message, *cuda.hidden(environ)))
+        return replace(choice.report, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
