@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shlex
 from itertools import chain
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._environ import LIBRARY_PATH, join_library_path, parse_library_path
+from .._imports import importing
 from .._names import DRIVER_SONAME
 from . import elf, fault
 from .files import exists, names_in
@@ -136,5 +136,8 @@ def _export(directory: Path) -> str:
 
 
 def _existing(patterns: Iterable[str]) -> Iterator[Path]:
+    with importing:  # a host whose driver is found does without
+        import glob
+
     found = (sorted(glob.glob(os.path.join(_ROOT, pattern))) for pattern in patterns)  # noqa: PTH118, PTH207
     return map(Path, chain.from_iterable(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +100,19 @@ def find(
 ) -> Launch:
     """Return the first change that works, in one order of LD_PRELOAD after another.
 
-    If none works, it is the first that failed. Raises UnrepresentablePathError.
+    If none works, it is the first that failed. Whether torch calls the hook does not depend on the
+    change, and is looked at last. Raises UnrepresentablePathError.
     """
+    launch = _first_that_works(facts, candidate, pin, deadline, known)
+    diagnosis = _uncalled(facts, candidate.path)
+    if diagnosis is None:
+        return launch
+    return replace(launch, report=reports.with_caller(launch.report, diagnosis))
+
+
+def _first_that_works(
+    facts: Facts, candidate: Candidate, pin: Pin, deadline: Deadline, known: Rehearsal | None
+) -> Launch:
     first: Launch | None = None
     for ahead in orders(facts, candidate):
         planned = plan(facts, candidate, pin, ahead)
@@ -274,8 +285,6 @@ def _rehearse(
         )
     if way.expected:
         report = reports.with_expected(report, way.expected)
-    if diagnosis := _uncalled(facts, candidate.path):
-        report = reports.with_caller(report, diagnosis)
     final = {**facts.environ, **way.change}
     notes = [*_notes(facts, candidate, final), *_unfound(final, report)]
     if way.directory or facts.driver_directory:
