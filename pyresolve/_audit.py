@@ -99,6 +99,11 @@ class _Process:
     mapped: tuple[Path, ...]
     gone: dict[Path, Path]
 
+    @property
+    def preload(self) -> tuple[str, ...] | None:
+        """What LD_PRELOAD held at its start; None if that cannot be told."""
+        return None if self.variables is None else parse_preload(self.variables.get(PRELOAD))
+
     def at(self, path: Path) -> Path:
         """Return where a file of the process is for us."""
         return self.gone.get(path) or self.view.at(path)
@@ -131,9 +136,7 @@ def audit(*, pid: int | None = None, stem: str = "torch_memory_saver_hook_mode_p
     number = os.getpid() if pid is None else pid
     _, started = running.state(number)
     process = _read(number)
-    preload = None
-    if process.variables is not None:
-        preload = parse_preload(process.variables.get(PRELOAD))
+    preload = process.preload
     forced = os.path.basename((process.variables or {}).get(_overrides.PRELOAD, ""))  # noqa: PTH119
     is_build = same_stem(stem)
     named = [
@@ -244,7 +247,7 @@ def _is_relative(item: str) -> bool:
 
 def _stands_before(owner: Path, hook: str, process: _Process) -> bool:
     """Tell whether the hook is too late, rather than leaving the symbol to what it links."""
-    preload = parse_preload((process.variables or {}).get(PRELOAD))
+    preload = process.preload or ()
     ahead = preload[: preload.index(hook)]
     return any(
         path is not None and process.same(path, owner) for path in map(process.mapped_as, ahead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from ._errors import UnrepresentablePathError
@@ -52,6 +53,12 @@ def join_library_path(elements: Iterable[str]) -> str:
     distinct = _once(elements)
     # One empty element alone would be an empty variable, which the loader ignores.
     return ":" if distinct == ("",) else ":".join(distinct)
+
+
+def export_library_path(*directories: str) -> str:
+    """Return the shell command that puts directories first into LD_LIBRARY_PATH."""
+    places = shlex.quote(join_library_path(directories))
+    return f"export {LIBRARY_PATH}={places}${{{LIBRARY_PATH}:+:${LIBRARY_PATH}}}"
 
 
 def has_empty_element(environ: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ from .._disk import driver as drivers, elf, fault
 from .._disk.cuda import copies, directories, hidden, supplier
 from .._disk.elf import printable
 from .._disk.files import exists
-from .._environ import LIBRARY_PATH, PRELOAD, parse_library_path
+from .._environ import LIBRARY_PATH, PRELOAD, export_library_path, parse_library_path
 from .._model import LoadReport, Missing, Mode, Status, Verdict
 from .._names import DRIVER_SONAME
 from .._process import helper
@@ -127,9 +127,7 @@ def _searched(user: ElfFacts | None, environ: Mapping[str, str]) -> tuple[str, .
     variable = [element or os.curdir for element in elements]
     if user is None:
         return (*variable, _SYSTEM_PLACES)
-    origin = os.fspath(user.path.parent)
-    rpath = [entry.replace("$ORIGIN", origin) for entry in user.rpath]
-    runpath = [entry.replace("$ORIGIN", origin) for entry in user.runpath]
+    rpath, runpath = (elf.expanded(entries, user.path) for entries in (user.rpath, user.runpath))
     return (*rpath, *variable, *runpath, _SYSTEM_PLACES)
 
 
@@ -150,13 +148,11 @@ def _with_missing(
     suppliers = [item.supplier for item in lacking if item.supplier]
     remedy = None
     if lying:
-        places = ":".join(dict.fromkeys(str(item.elsewhere[0].parent) for item in lying))
+        places = dict.fromkeys(str(item.elsewhere[0].parent) for item in lying)
         files = ", ".join(str(item.elsewhere[0]) for item in lying)
         verb = "lies" if len(lying) == 1 else "lie"
-        text += f"; {files} {verb} out of its reach: put {places} into LD_LIBRARY_PATH"
-        remedy = (
-            f"export LD_LIBRARY_PATH={shlex.quote(places)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
-        )
+        text += f"; {files} {verb} out of its reach: put {':'.join(places)} into LD_LIBRARY_PATH"
+        remedy = export_library_path(*places)
     if suppliers:
         remedy = " && ".join(dict.fromkeys(suppliers))
         text += f"; no sound copy was found: {remedy}"

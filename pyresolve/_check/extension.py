@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from .._disk import elf, interpreter_stub, symbols
 from .._disk.elf import printable
+from .._disk.files import identity
 from .._imports import importing
 from .._model import LoadReport, Status, Verdict
 from .trace import trace
@@ -97,14 +98,6 @@ def _describe(executable: str, environ: Mapping[str, str], deadline: Deadline) -
     return _Interpreter(libraries=tuple(libraries), tag=tag)
 
 
-def _identity(file: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(file)  # noqa: PTH116
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
 def _is_python(library: str) -> bool:
     name = "Py_IsInitialized"
     found = elf.symbols(library, name)
@@ -113,7 +106,7 @@ def _is_python(library: str) -> bool:
 
 def _with_stub(executable: str, load: Callable[[str], LoadReport]) -> LoadReport | None:
     """Check with a stand-in for an executable, which cannot be opened; None if it is no Python."""
-    image = _image(executable, _identity(executable)) if _is_python(executable) else None
+    image = _image(executable, identity(executable)) if _is_python(executable) else None
     if image is None:
         return None
     with _memory_file() as file:
@@ -136,6 +129,6 @@ def _memory_file() -> BinaryIO:
 
 
 @lru_cache(maxsize=4)
-def _image(executable: str, _: tuple[int, ...]) -> bytes | None:
+def _image(executable: str, _: tuple[int, ...] | None) -> bytes | None:
     """Return the library that defines what a file defines; its identity is for the cache."""
     return interpreter_stub.build(symbols.exported(executable))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from .._disk import elf
 from .._disk.cuda import copies
 from .._disk.elf import printable
 from .._disk.files import exists, same_file
-from .._environ import LIBRARY_PATH, parse_library_path
+from .._environ import LIBRARY_PATH, export_library_path, parse_library_path
 from .._model import LoadReport, Status
 from .._names import DRIVER_SONAME
 from .report import needs
@@ -76,8 +75,8 @@ def _has_version(version: str) -> Callable[[Path], bool]:
 
 def _copies(soname: str, user: ElfFacts, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files of this name, those that `user` leads to itself before all others."""
-    for entry in (*user.rpath, *user.runpath):
-        path = Path(entry.replace("$ORIGIN", os.fspath(user.path.parent)), soname)
+    for directory in elf.expanded((*user.rpath, *user.runpath), user.path):
+        path = Path(directory, soname)
         if exists(path):
             yield path
     yield from copies(soname, site, environ)
@@ -99,10 +98,7 @@ def _shadowed(
     else:
         before = f" before {through}" if through else ""
         text += f"put {directory}{before} into LD_LIBRARY_PATH"
-        remedy = (
-            f"export LD_LIBRARY_PATH={shlex.quote(directory)}"
-            "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-        )
+        remedy = export_library_path(directory)
     return replace(report, provider=provider, message=printable(text), remedy=remedy)
 
 

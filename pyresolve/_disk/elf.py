@@ -6,10 +6,14 @@ import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .._errors import REFUSALS, ProbeError
 from .._model import ElfFacts, ElfStatus, Status, VersionNeed
 from .._native import ffi, lib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _STATUS = tuple(ElfStatus)  # in the order of enum pyr_elf_status
 SHARED_OBJECT = 3  # e_type
@@ -118,6 +122,11 @@ def symbols(path: os.PathLike[str] | str, prefix: str) -> Symbols | None:
         defined=frozenset(entry[1:] for entry in entries if entry[:1] == "d"),
         undefined=frozenset(entry[1:] for entry in entries if entry[:1] == "u"),
     )
+
+
+def expanded(entries: Iterable[str], file: Path) -> Iterator[str]:
+    """Yield entries of the RPATH or RUNPATH of a file as the loader expands them."""
+    return (entry.replace("$ORIGIN", str(file.parent)) for entry in entries)
 
 
 def _encoded(path: os.PathLike[str] | str) -> bytes | None:

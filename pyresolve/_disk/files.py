@@ -33,6 +33,16 @@ def is_hidden(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    """Return what changes if a file is replaced or changed, None if it cannot be looked at."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  (of many, and a Path costs)
+    except OSError:
+        return None
+    # The time of the change: a new mode or file capability changes no other.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     """Compare two paths by device and inode, as text if a file is not there."""
     try:

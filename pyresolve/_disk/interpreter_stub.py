@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import elf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from .symbols import Symbol
 
@@ -32,16 +32,15 @@ _PAGE = 1 << 16  # bytes: the largest page of both machines
 _ALIGNMENT = 16
 
 
-def build(symbols: Iterable[Symbol]) -> bytes | None:
+def build(symbols: Sequence[Symbol]) -> bytes | None:
     """Return the file that defines these symbols; None for a machine whose code is not known."""
     elf_class, byte_order, machine = elf.HOST
     code = _CODE.get(machine)
     if code is None:
         return None
-    chosen = [*symbols]
-    strings = b"\0" + b"".join(symbol.name + b"\0" for symbol in chosen)
-    table = _SYMBOL.size * (1 + len(chosen))
-    hashes = _hash_table([symbol.name for symbol in chosen])
+    strings = b"\0" + b"".join(symbol.name + b"\0" for symbol in symbols)
+    table = _SYMBOL.size * (1 + len(symbols))
+    hashes = _hash_table([symbol.name for symbol in symbols])
     # The first segment is the code, the second begins with the tables and ends with the data.
     entries = 6
     place = {"dynamic": _PAGE}
@@ -52,7 +51,7 @@ def build(symbols: Iterable[Symbol]) -> bytes | None:
     begin = _HEADER.size + 4 * _SEGMENT.size
     rows = [_SYMBOL.pack(0, 0, 0, _ABSENT, 0, 0)]
     name = 1
-    for symbol in chosen:
+    for symbol in symbols:
         if symbol.function:
             rows.append(_SYMBOL.pack(name, _GLOBAL_FUNCTION, 0, _SECTION, begin, len(code)))
         else:

@@ -48,8 +48,8 @@ def runtime_by_rpath(library: Path, *, at: Callable[[Path], Path] = Path) -> Pat
     """
     facts = elf.read(at(library))
     soname = next((name for name in facts.needed if runtime_major(name) is not None), None)
-    for entry in (*facts.rpath, *facts.runpath) if soname else ():
-        path = Path(entry.replace("$ORIGIN", str(library.parent)), soname or "")
+    for directory in elf.expanded((*facts.rpath, *facts.runpath), library) if soname else ():
+        path = Path(directory, soname or "")
         if exists(at(path)):
             return path
     return None

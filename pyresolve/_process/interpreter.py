@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._disk import elf, fault, program, site as sites
-from .._disk.files import absolute
+from .._disk.files import absolute, identity
 from .._environ import PRELOAD
 from .._errors import InterpreterError
 from .._imports import importing
@@ -71,12 +71,12 @@ def site_of(
     variables = {name: value for name, value in environ.items() if name != PRELOAD}
     key = _key(executable, variables)
     (prefix, *paths), seen = _answers.get(key, ([""], [None]))
-    if seen != [_identity(path) for path in paths]:  # a new .pth file changes its directory
+    if seen != [identity(path) for path in paths]:  # a new .pth file changes its directory
         _refuse_foreign(executable, environ)
         secure, real, *answer = _ask(executable, variables, deadline)
         _refuse_hookless(executable, real, environ, secure=secure != "0")
         prefix, *paths = answer
-        _answers[key] = answer, [_identity(path) for path in paths]
+        _answers[key] = answer, [identity(path) for path in paths]
     return sites.Site(prefix=Path(prefix), entries=tuple(sites.entries(paths)))
 
 
@@ -101,16 +101,7 @@ def resolve(python: str | os.PathLike[str] | None, environ: Mapping[str, str]) -
 def _key(executable: str, environ: Mapping[str, str]) -> object:
     home = os.path.dirname(os.path.dirname(executable))  # noqa: PTH120
     read = {k: v for k, v in environ.items() if k.startswith("PYTHON") or k in ("HOME", "PATH")}
-    return executable, _identity(executable), _identity(f"{home}/pyvenv.cfg"), tuple(read.items())
-
-
-def _identity(path: str) -> object:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    # The time of the change: a new mode or file capability changes no other.
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return executable, identity(executable), identity(f"{home}/pyvenv.cfg"), tuple(read.items())
 
 
 def _ask(executable: str, environ: Mapping[str, str], deadline: helper.Deadline) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .. import _overrides
 from .._check.check import mode_of
-from .._disk.files import absolute
+from .._disk.files import absolute, identity
 from .._errors import ProbeError
 from .._model import Status, Verdict
 from .._process import running
@@ -231,16 +231,7 @@ class HealthMonitor:
 def _fingerprint(report: LoadReport, environ: Mapping[str, str]) -> tuple[tuple[object, ...], int]:
     """Return what an OK depends on, and when the last of those files changed (nanoseconds)."""
     files = (os.fspath(report.path), *map(os.fspath, report.loaded), *_LOADERS)
-    found: list[object] = []
-    newest = 0
-    for file in files:
-        try:
-            status = os.stat(file)  # noqa: PTH116  (of many, and a Path costs)
-        except OSError:
-            found.append(None)
-            continue
-        times = status.st_mtime_ns, status.st_ctime_ns
-        newest = max(newest, *times)
-        found += (status.st_dev, status.st_ino, status.st_size, *times)
+    found = [identity(file) for file in files]
+    newest = max((time for known in found if known for time in known[-2:]), default=0)
     variables = sorted(item for item in environ.items() if item[0].startswith(_MATTERS))
     return (*found, *variables), newest

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support import elfpatch
 from support.compile import cc_text
-from support.tools import find_tool, require_tool, unavailable
+from support.tools import find_tool, require_privileges, require_tool, unavailable
 
 from pyresolve._disk import elf
 from pyresolve._disk.program import refusal
@@ -64,10 +64,7 @@ def program(here):
 @pytest.fixture
 def privileged(here):
     """Refuse to run where no file can be given away, or such files have no effect."""
-    if os.geteuid() != 0:
-        unavailable("only root can make programs with privileges")
-    if os.statvfs(here).f_flag & os.ST_NOSUID:
-        unavailable(f"{here} is mounted nosuid")
+    require_privileges(here)
 
 
 def as_user(uid, function, *, no_new_privileges=False):

@@ -17,7 +17,7 @@ from support.command import environment, pyresolve, run
 from support.layout import PRELOAD_STEM, TORCHES, Site
 from support.process import cold
 from support.rogues import rogue
-from support.tools import require_tool, unavailable
+from support.tools import require_privileges, require_tool
 
 from pyresolve import InterpreterError, NoVariantError, PyresolveError, Source, pick, runtimes
 from pyresolve._process.helper import Deadline
@@ -737,10 +737,7 @@ def test_a_trap_on_path_is_not_started(plain, script, tmp_path):
 @pytest.fixture
 def privileged(tmp_path):
     """Return an interpreter that takes on another group when it is started."""
-    if os.geteuid() != 0:
-        unavailable("only root can make programs with privileges")
-    if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
-        unavailable(f"{tmp_path} is mounted nosuid")
+    require_privileges(tmp_path)
     python = Site.in_venv(tmp_path / "privileged").python
     python.unlink()
     shutil.copy(Path(sys.executable).resolve(), python)

@@ -31,6 +31,14 @@ def require_tool(name: str) -> str:
     return find_tool(name) or unavailable(f"the program {name} is not installed")
 
 
+def require_privileges(directory: str | os.PathLike[str]) -> None:
+    """Refuse to run where no file can be given away, or such files have no effect."""
+    if os.geteuid() != 0:
+        unavailable("only root can make programs with privileges")
+    if os.statvfs(directory).f_flag & os.ST_NOSUID:
+        unavailable(f"{directory} is mounted nosuid")
+
+
 @functools.cache
 def _unshare_error(unshare: str) -> str:
     """Return why mounts of one's own are impossible here; empty where they work."""
